@@ -1,0 +1,1 @@
+"""What can be seen of a machine: one file a subsystem, each fills its part of the Machine."""

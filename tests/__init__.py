@@ -1,0 +1,1 @@
+"""Tests: unit, snapshots, native; machines are made of files, not mocks."""

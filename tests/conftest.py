@@ -1,0 +1,20 @@
+"""Fixtures that every test folder shares."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def realdata() -> Path:
+    """Folder of machines captured elsewhere, from HWTUNE_REALDATA; the test is skipped without it."""
+    place = os.environ.get("HWTUNE_REALDATA")
+    if not place:
+        pytest.skip("HWTUNE_REALDATA is not set: no machines captured elsewhere to read")
+    folder = Path(place)
+    if not folder.is_dir():
+        pytest.fail(f"HWTUNE_REALDATA={place} is not a folder")
+    return folder
