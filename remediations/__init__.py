@@ -1,1 +1,1 @@
-"""The diagnosis table: one file a subsystem, each holds rows. A row never reads the host."""
+"""The diagnosis table: one module a subsystem, one function a row (see ``hwtune.diagnosis.row``)."""

@@ -1,0 +1,117 @@
+"""The kernel: release, command line, sysctls, boot loader, log; virtualisation; clock; services."""
+
+from __future__ import annotations
+
+import msgspec
+
+from hwtune.fact import Fact, not_probed
+
+
+class KernelArgument(msgspec.Struct):
+    """One argument of the command line; ``value`` is None where there is no "="."""
+
+    name: str
+    value: str | None
+    text: str
+
+
+class SysctlSetting(msgspec.Struct):
+    """One line of a sysctl.d file. ``key`` with dots, as sysctl prints it."""
+
+    key: str
+    value: str
+    file: str
+    line: int
+
+
+class Sysctls(msgspec.Struct):
+    """Live values (of the keys that rows ask about), and every setting of every file, in the
+    order in which systemd-sysctl applies them: the last one of a key wins."""
+
+    values: dict[str, Fact[str]] = {}
+    settings: list[SysctlSetting] = []
+    masked: list[str] = []  # files that a file of the same name in a directory before hides
+    files: Fact[list[str]] = not_probed()
+
+
+class LogLine(msgspec.Struct):
+    """A line of the kernel log; ``seconds`` since boot where it says so."""
+
+    text: str
+    source: str
+    seconds: float | None = None
+    level: int | None = None
+
+
+class Kernel(msgspec.Struct):
+    release: Fact[str] = not_probed()
+    version: Fact[str] = not_probed()
+    architecture: Fact[str] = not_probed()
+    hostname: Fact[str] = not_probed()
+    distribution: Fact[str] = not_probed()  # ID of os-release
+    distribution_name: Fact[str] = not_probed()  # PRETTY_NAME
+    boot_id: Fact[str] = not_probed()
+    uptime_s: Fact[float] = not_probed()
+    cmdline: Fact[str] = not_probed()
+    arguments: Fact[list[KernelArgument]] = not_probed()
+    config: Fact[dict[str, str]] = not_probed()  # CONFIG_X -> y, m, value; only what rows ask about
+    preemption: Fact[str] = not_probed()  # rt, full, voluntary, none, dynamic
+    lockdown: Fact[str] = not_probed()  # none, integrity, confidentiality
+    tainted: Fact[int] = not_probed()
+    modules: Fact[list[str]] = not_probed()
+    sysctl: Sysctls = msgspec.field(default_factory=Sysctls)
+    # boot loader: which, where its arguments are kept, and what the next boot will have
+    boot_loader: Fact[str] = not_probed()  # grub, grubby-bls, systemd-boot, unknown ...
+    next_cmdline: Fact[str] = not_probed()  # of the default entry, in its last generated form
+    configured_arguments: Fact[list[KernelArgument]] = not_probed()  # from the loader's source files
+    unknown_parameters: Fact[list[str]] = not_probed()  # that the kernel's log said it ignored
+    log: list[LogLine] = []
+    log_known: Fact[bool] = not_probed()
+
+    def argument_values(self, name: str) -> list[str]:
+        """All values of one argument in their order; [] where it is not given or not known."""
+        if not self.arguments.known:
+            return []
+        return [a.value or "" for a in self.arguments.get() if a.name == name]
+
+    def has_argument(self, name: str) -> bool:
+        return bool(self.argument_values(name))
+
+
+class Virtualization(msgspec.Struct):
+    hypervisor: Fact[str] = not_probed()  # "none" on bare metal; kvm, microsoft, vmware, xen ...
+    container: Fact[str] = not_probed()  # "none", docker, podman, lxc, kubepods ...
+    product: Fact[str] = not_probed()
+    vendor: Fact[str] = not_probed()
+    bios_version: Fact[str] = not_probed()
+
+    @property
+    def is_guest(self) -> bool | None:
+        """True in a virtual machine, False on bare metal, None where it is not known."""
+        return self.hypervisor.get() != "none" if self.hypervisor.known else None
+
+    @property
+    def is_container(self) -> bool | None:
+        return self.container.get() != "none" if self.container.known else None
+
+
+class Clock(msgspec.Struct):
+    source: Fact[str] = not_probed()
+    available: Fact[list[str]] = not_probed()
+    tsc_flags: Fact[list[str]] = not_probed()  # those of constant_tsc, nonstop_tsc, tsc_known_freq ... present
+    tsc_unstable: Fact[str] = not_probed()  # the log line that says so; ABSENT where the log has none
+    synchronized: Fact[bool] = not_probed()  # adjtimex: STA_UNSYNC clear
+    sync_services: list[str] = []
+    estimated_error_us: Fact[int] = not_probed()
+    hz: Fact[int] = not_probed()
+    ptp_clocks: list[str] = []
+
+
+class Service(msgspec.Struct):
+    """A systemd unit, or a process, that turns the same knobs as hwtune."""
+
+    name: str
+    active: Fact[bool] = not_probed()
+    enabled: Fact[bool] = not_probed()
+    detail: str = ""  # tuned's active profile, saptune's solution ...
+    source: str = ""

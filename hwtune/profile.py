@@ -1,0 +1,215 @@
+"""Profiles: the targets and thresholds that rows judge by.
+
+A profile is TOML with one table a subsystem. ``low-latency`` holds every key; any other profile
+``extends`` one and names only what differs. Every key has a field below; an unknown key is an
+error that names the nearest one.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from hwtune.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DEFAULT = "low-latency"
+_FOLDER = os.path.join(os.path.dirname(__file__), "profiles")
+
+
+class MemoryTargets(msgspec.Struct, forbid_unknown_fields=True):
+    swappiness_max: int
+    transparent_hugepages: list[str]  # accepted values of .../transparent_hugepage/enabled
+    thp_defrag: list[str]
+    dirty_ratio_max_pct: int
+    dirty_background_ratio_max_pct: int
+    zone_reclaim_mode: int
+    numa_balancing: int
+    ecc_corrected_max: int  # corrected errors of one DIMM that are still no finding
+
+
+class CpuTargets(msgspec.Struct, forbid_unknown_fields=True):
+    governor: list[str]
+    max_idle_latency_us: int  # exit latency of the deepest idle state that may stay enabled
+    turbo: str  # "on", "off" or "any"
+
+
+class IsolationTargets(msgspec.Struct, forbid_unknown_fields=True):
+    required: bool  # whether a box without any isolated CPU is a finding
+    cpus: str  # the CPUs meant for hot threads: a list, or "auto" for what the kernel isolates
+    rt_runtime_us: list[int]
+
+
+class IrqTargets(msgspec.Struct, forbid_unknown_fields=True):
+    one_cpu_share_max: float  # share of all device interrupts that one CPU may take
+    on_isolated_min_count: int  # interrupts on isolated CPUs since boot that are still no finding
+
+
+class NumaTargets(msgspec.Struct, forbid_unknown_fields=True):
+    miss_share_max: float
+
+
+class PcieTargets(msgspec.Struct, forbid_unknown_fields=True):
+    p2p: bool  # whether direct transfers between devices matter (ACS redirection is then a finding)
+    uplink_ratio_max: float  # sum of the leaves' bandwidth over the uplink's
+    aspm: bool  # whether ASPM may stay on for drives, NICs and GPUs
+
+
+class NvmeTargets(msgspec.Struct, forbid_unknown_fields=True):
+    apst: bool  # whether autonomous power states may stay on
+    scheduler: list[str]
+    percentage_used_warning: int
+    unsafe_shutdown_share_max: float
+
+
+class GpuTargets(msgspec.Struct, forbid_unknown_fields=True):
+    persistence: bool
+    locked_clocks: bool
+
+
+class NicTargets(msgspec.Struct, forbid_unknown_fields=True):
+    rx_usecs_max: int
+    adaptive_coalescing: bool
+    drops_per_million_max: float
+
+
+class ClockTargets(msgspec.Struct, forbid_unknown_fields=True):
+    sources: list[str]
+
+
+class Profile(msgspec.Struct, forbid_unknown_fields=True):
+    """All targets, by subsystem; units stand in the keys' names."""
+
+    name: str
+    description: str
+    memory: MemoryTargets
+    cpu: CpuTargets
+    isolation: IsolationTargets
+    irq: IrqTargets
+    numa: NumaTargets
+    pcie: PcieTargets
+    nvme: NvmeTargets
+    gpu: GpuTargets
+    nic: NicTargets
+    clock: ClockTargets
+
+
+def builtin() -> list[str]:
+    """The names of the built-in profiles, the default first."""
+    names = sorted(n[:-5] for n in os.listdir(_FOLDER) if n.endswith(".toml"))
+    return [DEFAULT, *(n for n in names if n != DEFAULT)]
+
+
+def load(name: str = DEFAULT, settings: Sequence[str] = ()) -> Profile:
+    """The profile called ``name`` (built in, or a path to a TOML file) with ``key=value``
+    settings on top. Raises ``UsageError`` with one sentence for anything wrong with it."""
+    values = _resolve(name, ())
+    for setting in settings:
+        _set(values, setting)
+    try:
+        return msgspec.convert(values, Profile)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"profile {name}: {_explain(str(error), values)}") from None
+
+
+def _resolve(name: str, seen: tuple[str, ...]) -> dict[str, Any]:
+    path = os.path.join(_FOLDER, name + ".toml") if "/" not in name and not name.endswith(".toml") else name
+    if path in seen:
+        raise UsageError(f"profile {name} extends itself")
+    values = _read(name, path)
+    parent = values.pop("extends", None)
+    if parent is None and path != os.path.join(_FOLDER, DEFAULT + ".toml"):
+        parent = DEFAULT
+    if parent is None:
+        return values
+    if not isinstance(parent, str):
+        raise UsageError(f"profile {name}: extends must name one profile")
+    if parent not in builtin() and "/" in path and not parent.startswith("/"):
+        parent = os.path.join(os.path.dirname(path), parent)
+    base = _resolve(parent, (*seen, path))
+    _merge(base, values, name)
+    base["name"] = values.get("name", os.path.basename(name).removesuffix(".toml"))
+    return base
+
+
+def _read(name: str, path: str) -> dict[str, Any]:
+    try:
+        with open(path, "rb") as file:
+            content = file.read(1 << 20)
+        values = msgspec.toml.decode(content)
+    except FileNotFoundError:
+        raise UsageError(f"there is no profile {name}{_near(name, builtin())}") from None
+    except OSError as error:
+        raise UsageError(f"profile {path} cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"profile {path} is not valid TOML: {error}") from None
+    if not isinstance(values, dict):
+        raise UsageError(f"profile {path} is not a TOML table")
+    return values
+
+
+def _merge(base: dict[str, Any], values: dict[str, Any], name: str, prefix: str = "") -> None:
+    for key, value in values.items():
+        if key not in base:
+            raise UsageError(f"profile {name}: unknown key {prefix}{key}{_near(prefix + key, _keys())}")
+        if isinstance(base[key], dict):
+            if not isinstance(value, dict):
+                raise UsageError(f"profile {name}: {prefix}{key} must be a table")
+            _merge(base[key], value, name, f"{prefix}{key}.")
+        else:
+            base[key] = value
+
+
+def _set(values: dict[str, Any], setting: str) -> None:
+    key, sign, text = setting.partition("=")
+    if not sign:
+        raise UsageError(f"--set takes KEY=VALUE, not {setting!r}")
+    if key not in _keys():
+        raise UsageError(f"unknown key {key}{_near(key, _keys())}")
+    table, _, field = key.partition(".")
+    values[table][field] = _value(text, values[table][field], key)
+
+
+def _value(text: str, current: Any, key: str) -> Any:
+    """``text`` in the type of the key's present value; lists are separated by commas."""
+    if isinstance(current, list):
+        kind = type(current[0]) if current else str
+        return [_value(part.strip(), kind(), key) for part in text.split(",")]
+    if isinstance(current, bool):
+        if text.lower() in ("true", "yes", "on", "1"):
+            return True
+        if text.lower() in ("false", "no", "off", "0"):
+            return False
+        raise UsageError(f"{key} is either true or false, not {text!r}")
+    if isinstance(current, (int, float)):
+        try:
+            return int(text) if isinstance(current, int) else float(text)
+        except ValueError:
+            raise UsageError(f"{key} is a number, not {text!r}") from None
+    return text
+
+
+def _keys() -> list[str]:
+    return [
+        f"{table.name}.{field.name}"
+        for table in msgspec.structs.fields(Profile)
+        if isinstance(table.type, type) and issubclass(table.type, msgspec.Struct)
+        for field in msgspec.structs.fields(table.type)
+    ]
+
+
+def _near(word: str, words: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, words, n=1, cutoff=0.4)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _explain(message: str, values: dict[str, Any]) -> str:
+    """msgspec's "... - at `$.memory.x`" with the path in a user's words."""
+    text, _, where = message.partition(" - at `$")
+    return f"{where.strip('`.')}: {text}" if where else text

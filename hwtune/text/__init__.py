@@ -1,0 +1,1 @@
+"""Pure parsers of the formats in which kernels and tools print things."""
