@@ -1,0 +1,41 @@
+"""The kernel's log: from /dev/kmsg on a live host, from captures and pasted text otherwise."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hwtune.fact import Fact, known
+from hwtune.model.kernel import LogLine
+
+if TYPE_CHECKING:
+    from hwtune.host.base import Host
+
+# "[  12.345678] text", with or without what dmesg -x, journalctl or syslog print before it
+_STAMP = re.compile(r"^(?:.{0,80}?\bkernel: ?)?(?:<\d+>)?\[\s*(\d+\.\d+)\](?:\[\s*[TC]\d+\])? ?(.*)$")
+_JOURNAL = re.compile(r"^.{10,80}?\bkernel: (.*)$")
+
+
+def lines(host: Host) -> tuple[list[LogLine], Fact[bool]]:
+    """All lines in their order, and whether a log could be read at all."""
+    answer = host.ask("kmsg")
+    found: list[LogLine] = []
+    if answer.known:
+        found = [
+            LogLine(text=str(text), source="/dev/kmsg", seconds=seconds, level=priority & 7)
+            for priority, seconds, text in answer.get()
+        ]
+    documents = host.documents("dmesg")
+    for document in documents:
+        found.extend(_parse(line, document.path) for line in document.text.splitlines() if line.strip())
+    if documents:
+        return found, known(True, documents[0].path)
+    return found, answer.map(lambda _: True)
+
+
+def _parse(line: str, source: str) -> LogLine:
+    match = _STAMP.match(line)
+    if match is not None:
+        return LogLine(text=match[2], source=source, seconds=float(match[1]))
+    match = _JOURNAL.match(line)
+    return LogLine(text=match[1] if match is not None else line.strip(), source=source)
