@@ -77,7 +77,7 @@ def _collect(child: subprocess.Popen[bytes], timeout_s: float) -> tuple[list[byt
             assert pipe is not None
             selector.register(pipe, selectors.EVENT_READ, text)
         while selector.get_map():
-            if child.poll() is not None:
+            if _ended(child):
                 deadline = min(deadline, time.monotonic() + _GRACE_S)
             left = deadline - time.monotonic()
             if left <= 0:
@@ -90,19 +90,24 @@ def _collect(child: subprocess.Popen[bytes], timeout_s: float) -> tuple[list[byt
                 key.data.extend(piece)
                 if len(key.data) > OUTPUT_LIMIT:
                     return texts, (TOO_LARGE, f"printed over {OUTPUT_LIMIT} bytes")
-    try:
-        child.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return texts, (UNREADABLE, f"did not end within {timeout_s:g} s")
+    while not _ended(child):
+        if time.monotonic() >= deadline:
+            return texts, (UNREADABLE, f"did not end within {timeout_s:g} s")
+        time.sleep(0.002)
     return texts, None
+
+
+def _ended(child: subprocess.Popen[Any]) -> bool:
+    """Whether it has ended. It is not reaped yet, so that its number stays its own and the
+    signal to its group cannot meet a stranger."""
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _kill_group(child: subprocess.Popen[Any]) -> None:
     """End what the program may have left running in its own session."""
     try:
         os.killpg(child.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return  # the usual case: it has ended, and so have its children
-    except PermissionError:
-        # A child that changed its user: it holds no pipe of ours once these are closed.
+    except (ProcessLookupError, PermissionError):
+        # Nobody is left, or what is left changed its user: it cannot hold us, as our ends of its
+        # pipes are closed next.
         return

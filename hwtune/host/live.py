@@ -62,13 +62,9 @@ class LiveHost(Host):
         return Fact(found, path, None)
 
     def resolve(self, path: str) -> Fact[str]:
-        state = self._walk.there(path)
-        if state == walking.LINK or state < walking.MISSING:
-            place, end = self._walk.locate(path)
-            # A link that leads to nothing still says where it leads; one in a circle does not.
-            if end not in (walking.DENIED, walking.BROKEN):
-                return Fact(place or "/", path, None)
-            state = end
+        place, state = self._walk.resolve(path)
+        if state < walking.MISSING:
+            return Fact(place or "/", path, None)
         if state == walking.MISSING:
             return Fact(None, path, ABSENT)
         if state == walking.DENIED:

@@ -63,16 +63,19 @@ class Walk:
             return self._follow(place, found, _MAX_LINKS - 1)
         return f"{place}/{name}", found
 
-    def there(self, path: str) -> int:
-        """What is at ``path`` itself, its last component not followed."""
+    def resolve(self, path: str) -> tuple[str, int]:
+        """As ``locate``, but a link that is there and leads to nothing is a LINK to that place."""
         parent, _, name = path.rpartition("/")
         if name in ("", ".", ".."):
-            return self.directory(path)[1]
+            return self.directory(path)
         place, state = self.directory(parent)
         if state not in (DIR, NODE):
-            return MISSING if state < MISSING else state
+            return f"{place}/{name}", MISSING if state < MISSING else state
         found = self._look(place, name)
-        return LINK if isinstance(found, str) else found
+        if not isinstance(found, str):
+            return f"{place}/{name}", found
+        place, state = self._follow(place, found, _MAX_LINKS - 1)
+        return place, LINK if state == MISSING else state
 
     def _follow(self, start: str, path: str, links_left: int) -> tuple[str, int]:
         if len(path) > _MAX_PATH:

@@ -8,7 +8,8 @@ from hwtune.fact import Fact, not_probed
 
 
 class KernelArgument(msgspec.Struct):
-    """One argument of the command line; ``value`` is None where there is no "="."""
+    """One argument of the command line. ``name`` with underscores for dashes (the kernel takes them
+    for the same); ``value`` is None where there is no "="; ``text`` as written."""
 
     name: str
     value: str | None
@@ -16,22 +17,27 @@ class KernelArgument(msgspec.Struct):
 
 
 class SysctlSetting(msgspec.Struct):
-    """One line of a sysctl.d file. ``key`` with dots, as sysctl prints it."""
+    """One line of a sysctl.d file. ``key`` with dots, as sysctl prints it; it may be a pattern.
+    ``value`` None ("-key"): the key is only kept out of the patterns. Secrets are left out."""
 
     key: str
-    value: str
+    value: str | None
     file: str
     line: int
+    optional: bool = False  # "-key=value": a failure to set it is ignored
+    through: str = ""  # the name under which the file is read, where it is a link of another name
 
 
 class Sysctls(msgspec.Struct):
-    """Live values (of the keys that rows ask about), and every setting of every file, in the
-    order in which systemd-sysctl applies them: the last one of a key wins."""
+    """Live values (of the keys that rows ask about and that files set), and every setting of every
+    file, in the order in which systemd-sysctl applies them: the last one of a key wins, and a
+    pattern yields to the key itself (sysctl.d(5))."""
 
     values: dict[str, Fact[str]] = {}
     settings: list[SysctlSetting] = []
     masked: list[str] = []  # files that a file of the same name in a directory before hides
-    files: Fact[list[str]] = not_probed()
+    files: Fact[list[str]] = not_probed()  # that are read, in their order; a gap where some are not known
+    unread: list[SysctlSetting] = []  # of /etc/sysctl.conf, where nothing in sysctl.d leads to it
 
 
 class LogLine(msgspec.Struct):
@@ -72,6 +78,7 @@ class Kernel(msgspec.Struct):
         """All values of one argument in their order; [] where it is not given or not known."""
         if not self.arguments.known:
             return []
+        name = name.replace("-", "_")
         return [a.value or "" for a in self.arguments.get() if a.name == name]
 
     def has_argument(self, name: str) -> bool:

@@ -1,0 +1,3 @@
+from hwtune.cli import main
+
+main()

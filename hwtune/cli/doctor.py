@@ -1,0 +1,75 @@
+"""hwtune doctor: the main job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from hwtune.cli.options import emit, open_host, output_option, profile_options, snapshot_option
+from hwtune.errors import EXIT_FINDINGS, EXIT_OK
+
+if TYPE_CHECKING:
+    from hwtune.diagnosis.engine import Diagnosis
+
+FAIL_ON = ("info", "warning", "error", "never")
+
+
+@click.command("doctor")
+@profile_options
+@snapshot_option
+@click.option("--only", multiple=True, metavar="GLOB", help="Judge only rows that match (`pcie.*`); may be repeated.")
+@click.option("--skip", multiple=True, metavar="GLOB", help="Leave out rows that match; may be repeated.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(FAIL_ON),
+    default="warning",
+    show_default=True,
+    help="Exit with 1 when there is a finding of this severity or a higher one.",
+)
+@click.option(
+    "--format", "format_", type=click.Choice(("text", "json")), default="text", show_default=True, help="Report format."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Name every row, the good ones and the unknown ones too.")
+@output_option
+def command(
+    profile: str,
+    settings: tuple[str, ...],
+    snapshot: str | None,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    fail_on: str,
+    format_: str,
+    verbose: bool,
+    output: str | None,
+) -> int:
+    """Find what makes the latency tail long on this machine, or on a captured one.
+
+    Reads only, needs no root (what it may not read it reports as unknown), takes seconds.
+    """
+    from hwtune.diagnosis.engine import judge, probe
+    from hwtune.diagnosis.table import choose, table
+    from hwtune.profile import load
+
+    targets = load(profile, settings)
+    rows = choose([r for r in table() if not r.active], only, skip)
+    host = open_host(snapshot)
+    machine, defects = probe(host)
+    diagnosis = judge(machine, rows, targets, defects)
+    if format_ == "json":
+        from hwtune.report.published import encode, publish
+
+        emit(encode(publish(diagnosis, host, targets)), output)
+    else:
+        from hwtune.report.terminal import style_for
+        from hwtune.report.text import render
+
+        emit(render(diagnosis, host, targets, style_for(output), verbose), output)
+    return _status(diagnosis, fail_on)
+
+
+def _status(diagnosis: Diagnosis, fail_on: str) -> int:
+    worst = diagnosis.worst()
+    if fail_on == "never" or worst is None or FAIL_ON.index(worst) < FAIL_ON.index(fail_on):
+        return EXIT_OK
+    return EXIT_FINDINGS

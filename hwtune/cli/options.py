@@ -1,0 +1,66 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hwtune.host.base import Host
+
+
+def profile_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    function = click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Override one value of the profile; may be repeated.",
+    )(function)
+    return click.option(
+        "--profile",
+        default="low-latency",
+        metavar="NAME|FILE",
+        help="A built-in profile (`hwtune profiles`) or a TOML file.  [default: low-latency]",
+    )(function)
+
+
+def snapshot_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option(
+        "--snapshot",
+        metavar="PATH",
+        help="Diagnose a captured machine: a folder, an archive, a sosreport, or pasted outputs.",
+    )(function)
+
+
+def output_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("-o", "--output", metavar="FILE", help="Write the report to FILE.")(function)
+
+
+def open_host(snapshot: str | None) -> Host:
+    """The live host, or the snapshot at a path."""
+    if snapshot is None:
+        from hwtune.host.live import LiveHost
+
+        return LiveHost()
+    from hwtune.host.snapshot import open_snapshot
+
+    return open_snapshot(snapshot)
+
+
+def emit(content: str | bytes, output: str | None) -> None:
+    """Print a report, or write it to the file that the user named."""
+    if output is None:
+        click.echo(content, nl=False)
+        return
+    data = content.encode() if isinstance(content, str) else content
+    from hwtune.errors import UsageError
+
+    try:
+        with open(output, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}") from None

@@ -1,0 +1,94 @@
+"""A tree of files in a folder, never left: no link is followed but by ``hwtune.host.walk``."""
+
+from __future__ import annotations
+
+import os
+
+from hwtune.fact import NOT_CAPTURED, TOO_LARGE, UNREADABLE, Fact
+from hwtune.host import gaps, walk
+from hwtune.host.limits import Limits
+
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK | os.O_NOFOLLOW
+
+
+class FolderTree:
+    """Paths are real ones below ``base`` ("" is ``base`` itself)."""
+
+    def __init__(self, base: str, limits: Limits) -> None:
+        self.base = base
+        self.warnings: list[str] = []
+        self._limits = limits
+        self._entries: dict[str, dict[str, int] | Fact[list[str]]] = {}
+
+    def entries(self, directory: str) -> dict[str, int] | Fact[list[str]]:
+        """What is in a directory (``hwtune.host.walk`` numbers), or why that is not known."""
+        found = self._entries.get(directory)
+        if found is None:
+            found = self._entries[directory] = self._scan(directory)
+        return found
+
+    def _scan(self, directory: str) -> dict[str, int] | Fact[list[str]]:
+        found: dict[str, int] = {}
+        strange = 0
+        try:
+            with os.scandir(self.base + directory) as entries:
+                for entry in entries:
+                    if not entry.name.isprintable():
+                        strange += 1
+                    elif entry.is_symlink():
+                        found[entry.name] = walk.LINK
+                    elif entry.is_dir(follow_symlinks=False):
+                        found[entry.name] = walk.DIR
+                    else:
+                        regular = entry.is_file(follow_symlinks=False)
+                        found[entry.name] = walk.FILE if regular else walk.OTHER
+                    if len(found) > self._limits.folder_names:
+                        return Fact(None, directory, TOO_LARGE, f"over {self._limits.folder_names} names")
+        except (OSError, ValueError) as error:
+            return _gap(directory, error)
+        if strange:
+            self.warnings.append(f"{strange} names with control characters in {directory or '/'} were skipped")
+        return found
+
+    def target(self, path: str) -> str:
+        """What a link says; a link that cannot be read leads to itself, which is a loop."""
+        try:
+            return os.readlink(self.base + path)
+        except OSError:
+            return path
+
+    def read(self, path: str, limit: int) -> Fact[bytes]:
+        """A regular file's content."""
+        try:
+            descriptor = os.open(self.base + path, _FLAGS)
+        except (OSError, ValueError) as error:
+            return _gap(path, error)
+        try:
+            pieces = [os.read(descriptor, 1 << 14)]
+            length = len(pieces[0])
+            while length <= limit and (piece := os.read(descriptor, min(1 << 20, limit + 1 - length))):
+                pieces.append(piece)
+                length += len(piece)
+        except OSError as error:
+            return _gap(path, error)
+        finally:
+            os.close(descriptor)
+        if length > limit:
+            return Fact(None, path, TOO_LARGE, f"over {limit} bytes")
+        return Fact(pieces[0] if len(pieces) == 1 else b"".join(pieces), path, None)
+
+    def size(self, path: str) -> int:
+        try:
+            return os.lstat(self.base + path).st_size
+        except OSError:
+            return 0
+
+
+def _gap(path: str, error: OSError | ValueError) -> Fact:  # type: ignore[type-arg]
+    if isinstance(error, ValueError):
+        return Fact(None, path, NOT_CAPTURED)
+    kind, detail = gaps.of_error(error)
+    if kind == "absent":
+        # ELOOP, which O_NOFOLLOW gives where a link took the file's place, stays unreadable.
+        return Fact(None, path, NOT_CAPTURED)
+    return Fact(None, path, kind, detail or UNREADABLE)

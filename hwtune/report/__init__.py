@@ -1,0 +1,1 @@
+"""Reports: what a diagnosis looks like to a person and to a script."""

@@ -1,0 +1,98 @@
+"""The kernel's command line, split as the kernel splits it (lib/cmdline.c next_arg, kernel/params.c parse_args).
+
+Quotes keep white space inside an argument and stay out of its value; ``--`` ends the kernel's own
+arguments (what follows is init's); in names a dash and an underscore are the same (parameq).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# What isspace() of lib/ctype.c takes for white space, the no-break space of Latin-1 aside: a
+# command line in UTF-8 has that byte inside of letters.
+_SPACE = " \t\n\v\f\r"
+_DASHES = str.maketrans("-", "_")
+
+# COMMAND_LINE_SIZE of arch/*/include/{uapi/,}asm/setup.h (Linux 6.12): the longest command line
+# with its closing NUL; what is beyond is cut off. s390 has its own configured size.
+LENGTH_LIMITS = {"x86_64": 2048, "i386": 2048, "i686": 2048, "aarch64": 2048, "armv7l": 1024, "ppc64le": 2048,
+                 "ppc64": 2048, "riscv64": 1024, "loongarch64": 4096, "ia64": 2048}  # fmt: skip
+
+
+class Argument(NamedTuple):
+    """``name`` with underscores for dashes; ``value`` is None without "="; ``text`` as written."""
+
+    name: str
+    value: str | None
+    text: str
+
+
+def canonical(name: str) -> str:
+    """The name in the one form in which names are compared."""
+    return name.translate(_DASHES)
+
+
+def split(text: str) -> tuple[list[Argument], str]:
+    """The kernel's arguments in their order, and what follows ``--`` (init's, untouched)."""
+    found: list[Argument] = []
+    rest = text.lstrip(_SPACE)
+    position, length = 0, len(rest)
+    while position < length:
+        end = _end(rest, position)
+        argument = _argument(rest[position:end])
+        position = end
+        while position < length and rest[position] in _SPACE:
+            position += 1
+        if argument.value is None and argument.name == "__" and argument.text.strip('"') == "--":
+            return found, rest[position:]
+        found.append(argument)
+    return found, ""
+
+
+def parse(text: str) -> list[Argument]:
+    return split(text)[0]
+
+
+def _end(text: str, start: int) -> int:
+    """Where the argument that begins at ``start`` ends: white space outside of quotes."""
+    quoted = False
+    for position in range(start, len(text)):
+        character = text[position]
+        if character == '"':
+            quoted = not quoted
+        elif not quoted and character in _SPACE:
+            return position
+    return len(text)
+
+
+def _argument(text: str) -> Argument:
+    body = text
+    if body.startswith('"'):
+        body = body[1:]
+        if body.endswith('"'):
+            body = body[:-1]
+    # The kernel notes the place of the first "=", and takes the place 0 for none found.
+    equals = body.find("=", 1)
+    if equals < 0:
+        return Argument(canonical(body), None, text)
+    value = body[equals + 1 :]
+    if value.startswith('"'):
+        value = value[1:]
+        if value.endswith('"'):
+            value = value[:-1]
+    return Argument(canonical(body[:equals]), value, text)
+
+
+def quote(name: str, value: str | None) -> str:
+    """The text of one argument; quotes where white space in the value needs them.
+
+    Raises ``ValueError`` for a name or value that no command line can hold (a quote inside, white
+    space in the name).
+    """
+    if not name or any(c in _SPACE or c in '"=' for c in name) or name == "--":
+        raise ValueError(f"not a kernel argument's name: {name[:40]!r}")
+    if value is None:
+        return name
+    if '"' in value:
+        raise ValueError(f"a kernel argument's value cannot hold a quote: {value[:40]!r}")
+    return f'{name}="{value}"' if any(c in _SPACE for c in value) else f"{name}={value}"
