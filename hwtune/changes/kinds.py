@@ -7,8 +7,6 @@
 
 from __future__ import annotations
 
-from typing import Union
-
 import msgspec
 
 
@@ -216,19 +214,19 @@ class FileContent(_Change, frozen=True, tag="file"):
         return f"write {self.path}"
 
 
-Change = Union[
-    SysctlChange,
-    SysfsAttribute,
-    IrqAffinity,
-    DefaultIrqAffinity,
-    IrqbalanceBan,
-    KernelArguments,
-    ModuleOption,
-    UnitState,
-    CpusetPartition,
-    CpuLatencyRequest,
-    NvmeLatencyTolerance,
-    NicSetting,
-    GpuSetting,
-    FileContent,
-]
+Change = (
+    SysctlChange
+    | SysfsAttribute
+    | IrqAffinity
+    | DefaultIrqAffinity
+    | IrqbalanceBan
+    | KernelArguments
+    | ModuleOption
+    | UnitState
+    | CpusetPartition
+    | CpuLatencyRequest
+    | NvmeLatencyTolerance
+    | NicSetting
+    | GpuSetting
+    | FileContent
+)

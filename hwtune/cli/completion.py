@@ -8,7 +8,10 @@ import click
 @click.command("completion")
 @click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
 def command(shell: str) -> int:
-    """Print the completion script of SHELL: `hwtune completion bash > ~/.local/share/bash-completion/completions/hwtune`."""
+    """Print the completion script of SHELL, for example
+
+    hwtune completion bash > ~/.local/share/bash-completion/completions/hwtune
+    """
     from click.shell_completion import get_completion_class
 
     from hwtune.cli import cli

@@ -18,7 +18,9 @@ FAIL_ON = ("info", "warning", "error", "never")
 @click.command("doctor")
 @profile_options
 @snapshot_option
-@click.option("--only", multiple=True, metavar="GLOB", help="Judge only rows that match (`pcie.*`); may be repeated.")
+@click.option(
+    "--only", multiple=True, metavar="GLOB", help="Judge only rows that match (`pcie.*`); may be repeated."
+)
 @click.option("--skip", multiple=True, metavar="GLOB", help="Leave out rows that match; may be repeated.")
 @click.option(
     "--fail-on",
@@ -28,7 +30,12 @@ FAIL_ON = ("info", "warning", "error", "never")
     help="Exit with 1 when there is a finding of this severity or a higher one.",
 )
 @click.option(
-    "--format", "format_", type=click.Choice(("text", "json")), default="text", show_default=True, help="Report format."
+    "--format",
+    "format_",
+    type=click.Choice(("text", "json")),
+    default="text",
+    show_default=True,
+    help="Report format.",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Name every row, the good ones and the unknown ones too.")
 @output_option

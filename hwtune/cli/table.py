@@ -9,7 +9,9 @@ from hwtune.cli.options import emit, output_option
 
 @click.command("table")
 @click.option("--only", multiple=True, metavar="GLOB", help="List only rows that match; may be repeated.")
-@click.option("--format", "format_", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True)
+@click.option(
+    "--format", "format_", type=click.Choice(("text", "json", "markdown")), default="text", show_default=True
+)
 @output_option
 def command(only: tuple[str, ...], format_: str, output: str | None) -> int:
     """List the rows of the diagnosis table: what hwtune asks a machine."""

@@ -94,7 +94,9 @@ def _read(module: Any, host: Host, defects: list[Defect]) -> Any:
         return None
 
 
-def judge(machine: Machine, rows: Iterable[Row], profile: Profile, defects: Sequence[Defect] = ()) -> Diagnosis:
+def judge(
+    machine: Machine, rows: Iterable[Row], profile: Profile, defects: Sequence[Defect] = ()
+) -> Diagnosis:
     """Put every row's question to the machine."""
     found = list(defects)
     results = [_result(row, machine, profile, found) for row in rows]
@@ -107,7 +109,9 @@ def _result(row: Row, machine: Machine, profile: Profile, defects: list[Defect])
     except Exception as error:  # as in _read: told as a defect, and the row's answer is not known
         defects.append(Defect(f"row {row.id}", _describe(error)))
         reason = f"a defect of hwtune: {_describe(error)}"
-        return RowResult(row.id, UNKNOWN, None, row.scope, row.title, reason, [], [Unknown("kernel", reason)], [])
+        return RowResult(
+            row.id, UNKNOWN, None, row.scope, row.title, reason, [], [Unknown("kernel", reason)], []
+        )
     for finding in verdict.findings:
         finding.severity = finding.severity or row.severity
     worst = max((SEVERITIES.index(f.severity) for f in verdict.findings), default=None)

@@ -24,7 +24,20 @@ _ROWS: list[Row] = []
 class Row:
     """One question put to a machine. ``sources``: primary sources, one short reference each."""
 
-    __slots__ = ("active", "cause", "check", "cost", "id", "module", "risk", "scope", "severity", "sources", "symptom", "title")
+    __slots__ = (
+        "active",
+        "cause",
+        "check",
+        "cost",
+        "id",
+        "module",
+        "risk",
+        "scope",
+        "severity",
+        "sources",
+        "symptom",
+        "title",
+    )
 
     def __init__(
         self,
@@ -95,9 +108,7 @@ def row(
     """
 
     def register(check: Check) -> Check:
-        _ROWS.append(
-            Row(check, id, title, symptom, cause, severity, scope, risk, cost, sources, active)
-        )
+        _ROWS.append(Row(check, id, title, symptom, cause, severity, scope, risk, cost, sources, active))
         return check
 
     return register

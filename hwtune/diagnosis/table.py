@@ -42,7 +42,9 @@ def _check(rows: Sequence[Row]) -> None:
     seen: set[str] = set()
     for row in rows:
         if row.id in seen:
-            raise ToolError(f"two rows of the diagnosis table are called {row.id}; remove one of the plug-ins")
+            raise ToolError(
+                f"two rows of the diagnosis table are called {row.id}; remove one of the plug-ins"
+            )
         if row.severity not in SEVERITIES or row.scope not in SCOPES:
             raise ToolError(f"row {row.id} of {row.module} has an unknown severity or scope")
         seen.add(row.id)
@@ -57,7 +59,8 @@ def choose(rows: Sequence[Row], only: Sequence[str], skip: Sequence[str]) -> lis
     return [
         r
         for r in rows
-        if (not only or any(fnmatchcase(r.id, p) for p in only)) and not any(fnmatchcase(r.id, p) for p in skip)
+        if (not only or any(fnmatchcase(r.id, p) for p in only))
+        and not any(fnmatchcase(r.id, p) for p in skip)
     ]
 
 

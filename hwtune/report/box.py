@@ -96,10 +96,14 @@ def _devices(machine: Machine) -> list[tuple[int | None, str]]:
     for controller in machine.nvme.controllers:
         device = pci.get(controller.pci_address.value or "")
         link = link_text(device.link) if device is not None else ""
-        node = _node(controller.numa_node if controller.numa_node.known or device is None else device.numa_node)
+        node = _node(
+            controller.numa_node if controller.numa_node.known or device is None else device.numa_node
+        )
         found.append((node, " ".join(p for p in (controller.name, link) if p)))
     for block in machine.block.devices:
-        if block.nvme is None and not block.name.startswith(("loop", "ram", "zram", "dm-", "md", "sr", "nbd")):
+        if block.nvme is None and not block.name.startswith(
+            ("loop", "ram", "zram", "dm-", "md", "sr", "nbd")
+        ):
             device = pci.get(block.pci_address.value or "")
             found.append((_node(device.numa_node) if device is not None else None, block.name))
     for nic in machine.network.nics:

@@ -124,7 +124,11 @@ def publish(diagnosis: Diagnosis, host: Host, profile: Profile) -> DoctorReport:
         profile=msgspec.to_builtins(profile),
         machine=_machine(machine),
         summary=Summary(
-            summary["ok"], summary["finding"], summary["not-applicable"], summary["unknown"], summary["by_severity"]
+            summary["ok"],
+            summary["finding"],
+            summary["not-applicable"],
+            summary["unknown"],
+            summary["by_severity"],
         ),
         rows=[PublishedRow(*msgspec.structs.astuple(result)) for result in diagnosis.results],
         defects=diagnosis.defects,

@@ -50,7 +50,8 @@ def markdown(rows: Sequence[Row]) -> str:
             "",
             f"### {row.id}",
             "",
-            f"{row.title}. *{row.severity}, mended {_SCOPES[row.scope]}.*" + (" *Measures.*" if row.active else ""),
+            f"{row.title}. *{row.severity}, mended {_SCOPES[row.scope]}.*"
+            + (" *Measures.*" if row.active else ""),
             "",
             f"- Symptom: {row.symptom}",
             f"- Cause: {row.cause}",
@@ -71,7 +72,9 @@ def explain(row: Row, style: Style) -> str:
     ]
     lines = [f"{style.paint(row.id, 'bold')}   {style.paint(row.severity, row.severity)}", row.title, ""]
     for name, content in parts:
-        lines += wrap(f"{name + ':':<10}{content}", style.width, subsequent_indent=" " * 10, break_long_words=False)
+        lines += wrap(
+            f"{name + ':':<10}{content}", style.width, subsequent_indent=" " * 10, break_long_words=False
+        )
     lines += ["", "Sources:", *(f"  {source}" for source in row.sources)]
     if row.active:
         lines += ["", "This row measures: it is put only by `hwtune doctor --active`."]

@@ -72,7 +72,7 @@ def _struct(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str
     if name not in definitions:
         definitions[name] = {}  # a place holder, for types that hold themselves
         hints = typing.get_type_hints(kind, vars(sys.modules[kind.__module__]))
-        properties = {}
+        properties: dict[str, Any] = {}
         for field in msgspec.structs.fields(kind):
             if kind is Finding and field.name == "changes":
                 properties[field.encode_name] = {"type": "array", "items": _of(kinds.Change, definitions)}

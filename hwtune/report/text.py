@@ -48,7 +48,7 @@ def render(diagnosis: Diagnosis, host: Host, profile: Profile, style: Style, ver
 def _headline(diagnosis: Diagnosis, host: Host, profile: Profile, style: Style) -> str:
     kernel = diagnosis.machine.kernel
     parts = [f"hwtune {__version__}", clean(kernel.hostname.value or "unnamed machine")]
-    parts.append(f"Linux {clean(kernel.release.value)}" if kernel.release.known else "kernel not known")
+    parts.append(f"Linux {clean(kernel.release.get())}" if kernel.release.known else "kernel not known")
     parts.append(f"profile {clean(profile.name)}")
     if host.kind != "live":
         parts.append("from a snapshot")
@@ -96,7 +96,9 @@ def _grouped(parts: list[str]) -> list[str]:
     groups: dict[str, list[str]] = {}
     for part in parts:
         first, _, rest = part.partition(" ")
-        groups.setdefault(rest if rest and not part.startswith(("CPU", "isolated", "no ")) else part, []).append(first)
+        groups.setdefault(
+            rest if rest and not part.startswith(("CPU", "isolated", "no ")) else part, []
+        ).append(first)
     found = []
     for rest, names in groups.items():
         if len(names) == 1:
@@ -115,7 +117,9 @@ def _row(result: RowResult, severity: str, style: Style) -> list[str]:
     subject = subjects[0] if len(subjects) == 1 else f"{len(subjects)} found"
     left = f"{label:<8}{result.id}"
     gap = max(3, style.width - len(left) - len(subject))
-    lines = [f"{style.paint(label, severity)}{' ' * (8 - len(label))}{style.paint(result.id, 'bold')}{' ' * gap}{subject}"]
+    lines = [
+        f"{style.paint(label, severity)}{' ' * (8 - len(label))}{style.paint(result.id, 'bold')}{' ' * gap}{subject}"
+    ]
     for finding in findings[:_FINDINGS_MAX]:
         message = finding.message if len(findings) == 1 else f"{finding.subject}: {finding.message}"
         lines += _paragraph(clean(message), 2, style)
@@ -211,7 +215,9 @@ def _quiet_rows(diagnosis: Diagnosis, style: Style) -> list[str]:
 def _defects(diagnosis: Diagnosis, style: Style) -> list[str]:
     lines = []
     for defect in diagnosis.defects:
-        lines += _paragraph(clean(f"A defect of hwtune, please report it: {defect.where}: {defect.error}"), 0, style)
+        lines += _paragraph(
+            clean(f"A defect of hwtune, please report it: {defect.where}: {defect.error}"), 0, style
+        )
     return [*lines, ""] if lines else []
 
 
