@@ -1,0 +1,45 @@
+# The two commands that matter: `make doctor` and `make test`. The work is in scripts/.
+#
+#   ARGS    passed on: make doctor ARGS="--profile gpu-inference --format json"
+#   PYTHON  the interpreter that .venv is made from (3.10 or newer)
+
+ARGS ?=
+PYTHON ?= python3
+export PYTHON
+
+.PHONY: help doctor test lint bench docs setup clean
+
+help:
+	@echo 'make doctor   set up, then diagnose this machine (changes nothing on it)'
+	@echo 'make test     set up, then run every test that this machine can'
+	@echo 'make lint     ruff and mypy'
+	@echo 'make bench    all benchmarks'
+	@echo 'make docs     write the generated pages of docs/'
+	@echo 'make setup    the environment for developing, in .venv'
+	@echo 'make clean    remove what was built'
+
+doctor:
+	@scripts/setup run
+	@scripts/doctor $(ARGS)
+
+test:
+	@scripts/setup dev
+	@scripts/test $(ARGS)
+
+lint:
+	@scripts/setup dev
+	@scripts/lint
+
+bench:
+	@scripts/setup dev
+	@.venv/bin/python -m bench $(ARGS)
+
+docs:
+	@scripts/setup dev
+	@.venv/bin/python -m hwtune.docs
+
+setup:
+	@scripts/setup dev
+
+clean:
+	rm -rf build dist .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
