@@ -1,0 +1,155 @@
+import json
+
+import pytest
+
+from hwtune.diagnosis import Verdict, evidence
+from hwtune.diagnosis.engine import Diagnosis, judge
+from hwtune.diagnosis.row import Row
+from hwtune.fact import known
+from hwtune.model import Machine
+from hwtune.model.numa import NumaNode
+from hwtune.model.storage import NvmeController
+from hwtune.profile import load
+from hwtune.report.box import picture, size
+from hwtune.report.clean import clean
+from hwtune.report.published import encode, publish
+from hwtune.report.schema import schema
+from hwtune.report.terminal import Style
+from hwtune.report.text import render
+
+
+class _Host:
+    kind = "live"
+    origin = "/"
+    captured_at = None
+
+
+def _machine() -> Machine:
+    machine = Machine()
+    machine.kernel.hostname = known("box7", "t")
+    machine.kernel.release = known("6.1.0", "t")
+    machine.cpus.online = known(list(range(8)), "t")
+    machine.cpus.isolated = known([6, 7], "t")
+    machine.numa.nodes = [
+        NumaNode(id=0, cpus=known([0, 1, 2, 3], "t"), memory_bytes=known(62 << 30, "t")),
+        NumaNode(id=1, cpus=known([4, 5, 6, 7], "t"), memory_bytes=known(62 << 30, "t")),
+    ]
+    machine.nvme.controllers = [
+        NvmeController(name="nvme0", numa_node=known(0, "t")),
+        NvmeController(name="nvme1", numa_node=known(1, "t")),
+        NvmeController(name="nvme2", numa_node=known(-1, "t")),
+    ]
+    return machine
+
+
+def _diagnosis() -> Diagnosis:
+    def bad(machine, profile):  # type: ignore[no-untyped-def]
+        return Verdict().finding(
+            "sysctl:vm.swappiness",
+            "The kernel may swap.",
+            evidence("/proc/sys/vm/swappiness", 60, "at most 10"),
+            advice="Lower it.",
+        )
+
+    def unread(machine, profile):  # type: ignore[no-untyped-def]
+        return Verdict().unknown("nvme:nvme0", "Get Features needs root", remedy="run as root")
+
+    rows = [
+        Row(bad, "memory.swappiness", "t", "s", "c", "error", "runtime", "r", "k", ["x"], False),
+        Row(unread, "nvme.apst", "t", "s", "c", "warning", "runtime", "r", "k", ["x"], False),
+    ]
+    return judge(_machine(), rows, load())
+
+
+def test_the_picture_puts_everything_on_its_node() -> None:
+    lines = {n.name: n.parts for n in picture(_machine(), load())}
+    assert lines == {
+        "node 0": ["CPU 0-3", "62 GiB", "nvme0"],
+        "node 1": ["CPU 4-7", "isolated 6-7", "62 GiB", "nvme1"],
+        "node ?": ["nvme2"],
+    }
+
+
+def test_a_box_with_one_node_owns_what_names_no_node() -> None:
+    machine = _machine()
+    machine.numa.nodes = machine.numa.nodes[:1]
+    assert [n.name for n in picture(machine, load())] == ["node 0"]
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(62 << 30, "62 GiB"), (3 << 29, "1.5 GiB"), (512 << 20, "512 MiB"), (2 << 40, "2 TiB"), (4096, "4 KiB")],
+)
+def test_sizes(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+def test_the_text_report_says_what_where_and_how() -> None:
+    report = render(_diagnosis(), _Host(), load(), Style(80, False))  # type: ignore[arg-type]
+    lines = report.splitlines()
+    assert lines[0].startswith("hwtune 0.1.0   box7   Linux 6.1.0   profile low-latency")
+    assert "1 error, 0 warnings, 1 unknown" in report
+    assert any(
+        line.startswith("ERROR   memory.swappiness") and line.endswith("sysctl:vm.swappiness")
+        for line in lines
+    )
+    assert "    /proc/sys/vm/swappiness   60   should be at most 10" in lines
+    assert "  Fix: Lower it." in lines
+    assert "run as root:" in report and "nvme.apst" in report
+    assert lines[-1] == "2 rows: 0 ok, 1 finding, 0 not applicable, 1 unknown. -v names them."
+    assert max(map(len, lines)) <= 80
+    assert "\x1b" not in report
+
+
+def test_colour_is_only_paint() -> None:
+    import re
+
+    plain = render(_diagnosis(), _Host(), load(), Style(80, False))  # type: ignore[arg-type]
+    colour = render(_diagnosis(), _Host(), load(), Style(80, True))  # type: ignore[arg-type]
+    assert colour != plain
+    assert re.sub(r"\x1b\[[0-9;]*m", "", colour) == plain
+
+
+def test_a_terminal_escape_in_a_name_is_shown_not_sent() -> None:
+    machine = _machine()
+    machine.kernel.hostname = known("evil\x1b]0;owned\x07\nbox\u202e", "t")
+    report = render(Diagnosis(machine, []), _Host(), load(), Style(80, False))  # type: ignore[arg-type]
+    assert "\x1b" not in report and "\x07" not in report and "\u202e" not in report
+    assert "evil\\x1b]0;owned\\x07\\nbox\\u202e" in report
+    assert clean("plain text, ümlaut") == "plain text, ümlaut"
+
+
+def test_the_json_report_fits_its_schema() -> None:
+    import jsonschema
+
+    report = json.loads(encode(publish(_diagnosis(), _Host(), load())))  # type: ignore[arg-type]
+    jsonschema.Draft202012Validator.check_schema(schema())
+    jsonschema.validate(report, schema())
+    assert report["schema_version"] == "1"
+    assert report["host"] == {
+        "source": "live",
+        "origin": "/",
+        "hostname": "box7",
+        "kernel": "6.1.0",
+        "captured_at": None,
+        "warnings": [],
+    }
+    assert report["machine"]["cpus"]["online"] == list(range(8))
+    assert report["machine"]["cpus"]["nohz_full"] is None  # nobody read it
+    assert report["machine"]["numa"]["nodes"][1]["memory_bytes"] == 62 << 30
+    assert report["summary"]["by_severity"] == {"error": 1, "warning": 0, "info": 0}
+    assert report["rows"][0]["findings"][0]["evidence"] == [
+        {"source": "/proc/sys/vm/swappiness", "value": "60", "expected": "at most 10"}
+    ]
+
+
+def test_a_change_in_the_json_names_its_kind() -> None:
+    from hwtune.changes import SysctlChange
+
+    def bad(machine, profile):  # type: ignore[no-untyped-def]
+        return Verdict().finding("memory", "m", changes=[SysctlChange("vm.swappiness", "10")])
+
+    row = Row(bad, "a.b", "t", "s", "c", "error", "runtime", "r", "k", ["x"], False)
+    report = json.loads(encode(publish(judge(Machine(), [row], load()), _Host(), load())))  # type: ignore[arg-type]
+    change = report["rows"][0]["findings"][0]["changes"][0]
+    assert change == {"kind": "sysctl", "key": "vm.swappiness", "value": "10", "clears": []}
