@@ -1,0 +1,1 @@
+"""Benchmarks: each compares hwtune with an alternative in the same run (``make bench``)."""

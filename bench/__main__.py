@@ -1,0 +1,36 @@
+"""Run all benchmarks, print a table, write build/bench.json."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from bench.doctor import SUITES
+from bench.timing import ROUNDS, Result
+
+
+def main() -> int:
+    results: list[Result] = []
+    for suite in SUITES:
+        for result in suite():
+            print(line(result), flush=True)
+            results.append(result)
+    target = Path("build/bench.json")
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(json.dumps([{**r._asdict(), "met": r.met} for r in results], indent=2) + "\n")
+    print(f"{len(results)} comparisons of {ROUNDS} rounds at most, interleaved, medians; written to {target}")
+    return 0 if all(r.met is not False for r in results) else 1
+
+
+def line(result: Result) -> str:
+    verdict = "" if result.met is None else ("met" if result.met else "MISSED")
+    target = "" if result.target is None else f"target {result.target:g}"
+    return (
+        f"{result.suite:<9} {result.name:<42} {result.ours:8.1f} {result.unit}   "
+        f"{result.ratio:6.2f} x {result.other_name} ({result.other:.1f} {result.unit})   {target} {verdict}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
