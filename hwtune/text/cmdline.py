@@ -1,4 +1,4 @@
-"""The kernel's command line, split as the kernel splits it (lib/cmdline.c next_arg, kernel/params.c parse_args).
+"""The kernel's command line, split as lib/cmdline.c (next_arg) and kernel/params.c (parse_args) split it.
 
 Quotes keep white space inside an argument and stay out of its value; ``--`` ends the kernel's own
 arguments (what follows is init's); in names a dash and an underscore are the same (parameq).

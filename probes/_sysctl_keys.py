@@ -1,0 +1,17 @@
+"""The sysctls of which rows ask the live value, whether or not a file sets them."""
+
+from __future__ import annotations
+
+KEYS: tuple[str, ...] = (
+    "kernel.nmi_watchdog",
+    "kernel.watchdog",
+    "kernel.soft_watchdog",
+    "kernel.numa_balancing",
+    "kernel.sched_rt_runtime_us",
+    "kernel.sched_rt_period_us",
+    "kernel.timer_migration",
+    "kernel.hung_task_timeout_secs",
+    "kernel.sched_energy_aware",
+    "kernel.perf_cpu_time_max_percent",
+    "vm.stat_interval",
+)
