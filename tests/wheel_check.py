@@ -24,7 +24,9 @@ def main(listing: str) -> int:
     missing = [p for p in Path(listing).read_text().splitlines() if not installed_path(p).is_file()]
     for path in missing:
         print(f"not in the wheel: {path}", file=sys.stderr)
-    modules = [m.name for m in pkgutil.walk_packages(hwtune.__path__, "hwtune.") if not m.name.endswith("__main__")]
+    modules = [
+        m.name for m in pkgutil.walk_packages(hwtune.__path__, "hwtune.") if not m.name.endswith("__main__")
+    ]
     for needed in ("hwtune.probes", "hwtune.remediations", "hwtune._native"):
         if needed not in modules:
             missing.append(needed)
