@@ -77,6 +77,12 @@ class Host(ABC):
         """Pasted texts of one kind, in the order of their paths; none on a live host."""
         return []
 
+    def part(self, path: str, offset: int, count: int) -> Fact[bytes]:
+        """At most ``count`` bytes from ``offset`` on, for files that cost by the byte: each four
+        of a PCI function's ``config`` are a question to the device."""
+        found = self.read_bytes(path)
+        return found.map(lambda content: content[offset : offset + count])
+
     # -- conveniences -------------------------------------------------------------------
 
     def text(self, path: str, limit: int = READ_LIMIT) -> Fact[str]:

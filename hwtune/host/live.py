@@ -53,6 +53,18 @@ class LiveHost(Host):
             return Fact(None, path, TOO_LARGE, f"over {limit} bytes")
         return Fact(content, path, None)
 
+    def part(self, path: str, offset: int, count: int) -> Fact[bytes]:
+        try:
+            descriptor = os.open(self._prefix + path, _FLAGS)
+        except (OSError, ValueError) as error:
+            return _gap(path, error)
+        try:
+            return Fact(os.pread(descriptor, count, offset), path, None)
+        except OSError as error:
+            return _gap(path, error)
+        finally:
+            os.close(descriptor)
+
     def names(self, path: str) -> Fact[list[str]]:
         try:
             found = os.listdir(self._prefix + path)

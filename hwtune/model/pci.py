@@ -21,8 +21,10 @@ class Link(msgspec.Struct):
     max_width: Fact[int] = not_probed()
     expected_gts: Fact[float] = not_probed()
     expected_width: Fact[int] = not_probed()
+    target_gts: Fact[float] = not_probed()  # LnkCtl2: the speed that a port is told to train to
     aspm: Fact[list[str]] = not_probed()  # enabled: some of "L0s", "L1", "L1.1", "L1.2"; [] is off
-    training: bool | None = None
+    aspm_files: list[str] = []  # those of its link/ folder that can turn these off
+    training: Fact[bool] = not_probed()
 
 
 class Acs(msgspec.Struct):
@@ -42,9 +44,28 @@ class Aer(msgspec.Struct):
     sticky_uncorrectable: Fact[list[str]] = not_probed()
 
 
-class PciDevice(msgspec.Struct):
+# Display controllers that are no GPU: of BMCs, and of virtual machines. Vendor ids as in pci.ids:
+# Matrox, ASPEED, Huawei iBMC, Cirrus, QEMU (two), Red Hat (QXL), virtio, VMware, Hyper-V.
+_PLAIN_DISPLAYS = (0x102B, 0x1A03, 0x19E5, 0x1013, 0x1234, 0x1111, 0x1B36, 0x1AF4, 0x15AD, 0x1414)
+
+# Base class and subclass (PCI Code and ID Assignment Specification) -> what people call it.
+_ROLES = {
+    0x0108: "nvme",
+    0x0302: "gpu",
+    0x0604: "bridge",
+    0x0B40: "accelerator",
+    0x0C06: "infiniband",
+}
+_BASE_ROLES = {0x01: "storage", 0x02: "nic", 0x03: "gpu", 0x12: "accelerator"}
+
+# What the folders of device classes below a function say, where its class is not known.
+_FOLDER_ROLES = {"infiniband": "infiniband", "nvme": "nvme", "net": "nic"}
+
+
+class PciDevice(msgspec.Struct, rename={"class_code": "class"}):
     """One function. ``address`` is DDDD:BB:DD.F in lower case, ``parent`` the bridge above (or
-    None at a root bus), ``root`` the host bridge's name (pci0000:00)."""
+    None at a root bus), ``root`` the host bridge's name (pci0000:00); both are None where the
+    device's place in the tree is not known."""
 
     address: str
     source: str = ""  # the sysfs folder, or the pasted text
@@ -60,7 +81,8 @@ class PciDevice(msgspec.Struct):
     numa_node: Fact[int] = not_probed()  # -1 where the firmware does not say
     local_cpus: Fact[list[int]] = not_probed()
     physical_function: str | None = None  # of a virtual function, its physical one
-    port_type: Fact[str] = not_probed()  # endpoint, legacy, root-port, upstream, downstream, rc-endpoint, bridge
+    # endpoint, legacy-endpoint, root-port, upstream, downstream, rc-endpoint, bridge ...
+    port_type: Fact[str] = not_probed()
     link: Link = msgspec.field(default_factory=Link)
     acs: Fact[Acs] = not_probed()
     aer: Aer = msgspec.field(default_factory=Aer)
@@ -73,12 +95,24 @@ class PciDevice(msgspec.Struct):
     runtime_status: Fact[str] = not_probed()
     power_control: Fact[str] = not_probed()  # "on" or "auto"
     enabled: Fact[bool] = not_probed()
-    msi_irqs: Fact[list[int]] = not_probed()
     bar_bytes: Fact[list[int]] = not_probed()
+    class_folders: list[str] = []  # below it: net, infiniband, nvme; only where the class is unknown
 
     @property
     def is_bridge(self) -> bool:
         return self.class_code.known and self.class_code.get() >> 8 == 0x0604
+
+    @property
+    def role(self) -> str:
+        """gpu, nvme, nic, infiniband, accelerator, storage, bridge, or "" for all others."""
+        code = self.class_code.value
+        if code is None:
+            return next((_FOLDER_ROLES[name] for name in self.class_folders), "")
+        if code >> 16 == 0x03 and self.vendor.value in _PLAIN_DISPLAYS:
+            return ""
+        if code >> 8 == 0x0207:
+            return "infiniband"
+        return _ROLES.get(code >> 8) or _BASE_ROLES.get(code >> 16, "")
 
     @property
     def base_class(self) -> int | None:
