@@ -146,7 +146,8 @@ class Reader:
         limits = self._limits
         if time.monotonic() > self._deadline:
             raise UsageError(
-                f"{self._shown} takes more than {limits.seconds:g} s to unpack: unpack it and give the folder."
+                f"{self._shown} takes more than {limits.seconds:g} s to unpack:"
+                " unpack it and give the folder."
             )
         piece = self._stream.piece()
         self._unpacked += len(piece)
@@ -171,7 +172,7 @@ class Reader:
                 count, first = self._skipped.get(reason, (0, member.name))
                 self._skipped[reason] = (count + 1, first)
         tree.warnings = [
-            f"skipped {count} {'member' if count == 1 else 'members'} of the archive: {reason}, {printable(first)}"
+            f"skipped {count} {'member' if count == 1 else 'members'}: {reason}, {printable(first)}"
             for reason, (count, first) in self._skipped.items()
         ]
         return tree

@@ -35,6 +35,7 @@ class Document(NamedTuple):
     kind: str  # what printed it, as in hwtune.host.recognise: "nvidia-smi topo -m", "lspci -v" ...
     path: str  # where it lies in the snapshot: the source in evidence
     text: str
+    command: str = ""  # the command line shown above it ("$ ethtool -S eth0"), where there is one
 
 
 class Host(ABC):

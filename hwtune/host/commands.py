@@ -68,7 +68,9 @@ def _program(name: str) -> str | None:
     return None
 
 
-def _collect(child: subprocess.Popen[bytes], timeout_s: float) -> tuple[list[bytearray], tuple[str, str] | None]:
+def _collect(
+    child: subprocess.Popen[bytes], timeout_s: float
+) -> tuple[list[bytearray], tuple[str, str] | None]:
     """Both outputs until the program ends, or what went wrong as (gap kind, detail)."""
     deadline = time.monotonic() + timeout_s
     texts = [bytearray(), bytearray()]

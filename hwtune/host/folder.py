@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
-from hwtune.fact import NOT_CAPTURED, TOO_LARGE, UNREADABLE, Fact
+from hwtune.fact import ABSENT, NOT_CAPTURED, TOO_LARGE, Fact
 from hwtune.host import gaps, walk
 from hwtune.host.limits import Limits
 
@@ -47,7 +48,9 @@ class FolderTree:
         except (OSError, ValueError) as error:
             return _gap(directory, error)
         if strange:
-            self.warnings.append(f"{strange} names with control characters in {directory or '/'} were skipped")
+            self.warnings.append(
+                f"{strange} names with control characters in {directory or '/'} were skipped"
+            )
         return found
 
     def target(self, path: str) -> str:
@@ -84,11 +87,8 @@ class FolderTree:
             return 0
 
 
-def _gap(path: str, error: OSError | ValueError) -> Fact:  # type: ignore[type-arg]
-    if isinstance(error, ValueError):
+def _gap(path: str, error: OSError | ValueError) -> Fact[Any]:
+    if isinstance(error, ValueError):  # a NUL in the name
         return Fact(None, path, NOT_CAPTURED)
     kind, detail = gaps.of_error(error)
-    if kind == "absent":
-        # ELOOP, which O_NOFOLLOW gives where a link took the file's place, stays unreadable.
-        return Fact(None, path, NOT_CAPTURED)
-    return Fact(None, path, kind, detail or UNREADABLE)
+    return Fact(None, path, NOT_CAPTURED if kind == ABSENT else kind, detail)

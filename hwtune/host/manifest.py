@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hwtune.fact import ABSENT, DENIED, GAPS, NOT_CAPTURED, Fact
+from hwtune.fact import ABSENT, DENIED, GAPS, NOT_CAPTURED
 
 NAME = "/manifest.json"
 FORMAT = 1
@@ -55,19 +55,22 @@ class Manifest:
             if gap is not None and (at == path or gap[0] in (ABSENT, DENIED)):
                 return gap
             parent, _, name = at.rpartition("/")
-            if self.listings is not None and parent in self.listings and self._unlisted(parent, name):
+            if self._unlisted(parent or "/", name):
                 return ABSENT, ""
             at = parent
         return (ABSENT, "") if self.complete else (NOT_CAPTURED, "")
 
     def _unlisted(self, parent: str, name: str) -> bool:
+        """Whether the whole listing of ``parent`` is known, and ``name`` is not in it."""
         # Threads have folders in /proc that its listing does not show.
-        if parent == "/proc" and name.isdigit():
+        if self.listings is None or (parent == "/proc" and name.isdigit()):
             return False
         names = self._sets.get(parent)
         if names is None:
-            assert self.listings is not None
-            names = self._sets[parent] = frozenset(self.listings[parent])
+            listed = self.listings.get(parent)
+            if listed is None:
+                return False
+            names = self._sets[parent] = frozenset(listed)
         return name not in names
 
 
@@ -77,10 +80,6 @@ def parse(content: bytes) -> Manifest:
     if not isinstance(said, dict) or said.get("tool") != "hwtune":
         return Manifest()
     return Manifest(said)
-
-
-def answers(content: bytes) -> tuple[str, Any, Fact[Any]] | None:
-    """One recorded answer, of a command or a library: (its kind, the question, the answer)."""
 
 
 def read_gap(said: Any) -> tuple[str, str] | None:

@@ -57,7 +57,8 @@ class Stream:
 
         decoder = zstandard.ZstdDecompressor(max_window_size=_DECODER_MEMORY)
         # The stream reader, as it alone bounds what comes out of one call.
-        reader = decoder.stream_reader(_Source(self._plain), read_across_frames=True)
+        source: Any = _Source(self._plain)
+        reader = decoder.stream_reader(source, read_across_frames=True)
         return lambda: reader.read(_OUTPUT)
 
     def _decompress(self) -> bytes:
