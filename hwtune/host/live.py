@@ -32,12 +32,12 @@ class LiveHost(Host):
     def __init__(self, root: str = "/") -> None:
         self.origin = root
         self.captured_at: float | None = time.time()
-        self._prefix = "" if root == "/" else root.rstrip("/")
+        self.prefix = "" if root == "/" else root.rstrip("/")
         self._walk = walking.Walk(self._look)
 
     def read_bytes(self, path: str, limit: int = READ_LIMIT) -> Fact[bytes]:
         try:
-            descriptor = os.open(self._prefix + path, _FLAGS)
+            descriptor = os.open(self.prefix + path, _FLAGS)
         except (OSError, ValueError) as error:
             return _gap(path, error)
         try:
@@ -55,7 +55,7 @@ class LiveHost(Host):
 
     def part(self, path: str, offset: int, count: int) -> Fact[bytes]:
         try:
-            descriptor = os.open(self._prefix + path, _FLAGS)
+            descriptor = os.open(self.prefix + path, _FLAGS)
         except (OSError, ValueError) as error:
             return _gap(path, error)
         try:
@@ -67,7 +67,7 @@ class LiveHost(Host):
 
     def names(self, path: str) -> Fact[list[str]]:
         try:
-            found = os.listdir(self._prefix + path)
+            found = os.listdir(self.prefix + path)
         except (OSError, ValueError) as error:
             return _gap(path, error)
         found.sort()
@@ -77,11 +77,7 @@ class LiveHost(Host):
         place, state = self._walk.resolve(path)
         if state < walking.MISSING:
             return Fact(place or "/", path, None)
-        if state == walking.MISSING:
-            return Fact(None, path, ABSENT)
-        if state == walking.DENIED:
-            return Fact(None, path, DENIED, os.strerror(errno.EACCES))
-        return Fact(None, path, UNREADABLE, os.strerror(errno.ELOOP))
+        return Fact(None, path, *state_gap(state))
 
     def command(self, argv: Sequence[str], timeout_s: float = COMMAND_TIMEOUT_S) -> Fact[CommandResult]:
         from hwtune.host import commands
@@ -106,7 +102,7 @@ class LiveHost(Host):
 
     def _look(self, directory: str, name: str) -> int | str:
         try:
-            return os.readlink(f"{self._prefix}{directory}/{name}")
+            return os.readlink(f"{self.prefix}{directory}/{name}")
         except OSError as error:
             number = error.errno
             if number == errno.EINVAL:
@@ -115,6 +111,15 @@ class LiveHost(Host):
             return {ABSENT: walking.MISSING, DENIED: walking.DENIED}.get(kind, walking.BROKEN)
         except ValueError:  # a NUL in the name
             return walking.MISSING
+
+
+def state_gap(state: int) -> tuple[str, str]:
+    """The gap of a path that leads to one of the states from ``walk.MISSING`` on."""
+    if state == walking.MISSING:
+        return ABSENT, ""
+    if state == walking.DENIED:
+        return DENIED, os.strerror(errno.EACCES)
+    return UNREADABLE, os.strerror(errno.ELOOP)
 
 
 def question(library: str, arguments: Sequence[Any]) -> str:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 # A prompt with a name in it, or a lone dollar: no output begins like this.
 _SURE = re.compile(
-    r"(?:\([\w.-]{1,60}\) )?\[?[\w.-]{1,60}@[\w.-]{1,80}[ :][^\s$#\]]{0,200}\]?[$#]\s+(\S.*)|(?:#\s?)?\$ (\S.*)"
+    r"(?:\([\w.-]{1,60}\) )?\[?[\w.-]{1,60}@[\w.-]{1,80}[ :][^\s$#\]]{0,200}\]?[$#]\s+(\S.*)"
+    r"|(?:#\s?)?\$ (\S.*)"
 )
 # These also begin comments, quotations and diffs: a prompt only before a program that we know.
 _MAYBE = re.compile(r"(?:#|\+|>|%)\s{0,2}(\S.*)")

@@ -146,7 +146,9 @@ def _begins(line: str, lines: list[str], number: int, end: int, current: str, in
 def _piece(kind: str, lines: list[str], began: int, end: int, indent: str, command: str) -> Piece:
     part = [line.removeprefix(indent) for line in lines[began:end]]
     refine = _REFINE.get(kind)
-    return Piece(refine(part) if refine else kind, began + 1, "\n".join(part), command)
+    if refine and not (command and prompts.kind(command) == kind):
+        kind = refine(part)
+    return Piece(kind, began + 1, "\n".join(part), command)
 
 
 def _indent(lines: list[str], first: int, end: int) -> str:
@@ -338,10 +340,10 @@ def _structured(lines: list[str], first: int, end: int) -> tuple[str, int]:
     """The kind of an XML or JSON text that begins at ``first``, and the line after it."""
     begin = lines[first].lstrip()[:1]
     if begin == "<":
-        head = "\n".join(lines[first : min(end, first + 5)])[:_LINE]
+        head = "\n".join(lines[first : min(end, first + 15)])[:_LINE]
         if "<nvidia_smi_log" in head:
             return "nvidia-smi -q -x", _line_after(lines, first, end, "</nvidia_smi_log>")
-        if re.match(r"\s*(?:<\?xml[^>]{0,200}>\s*)?<(?:system version=|cpu numaid=)", head):
+        if re.search(r"^\s{0,20}<(?:system version=|cpu numaid=)", head, re.MULTILINE):
             return "NCCL topology", end
     elif begin == "{":
         kind = _json_kind("\n".join(lines[first:end]))
@@ -380,9 +382,10 @@ def _json_kind(text: str) -> str:
 _FRAGMENTS = (
     (
         "dmesg",
-        r"\s{0,2}(?:kernel: |NVRM: |nvidia[-\w]{0,20}: |mce: |EDAC \w|pcieport [0-9a-f]{4}:"
-        r"|pci [0-9a-f]{4}:[0-9a-f]{2}:|nvme nvme\d+: |nvme [0-9a-f]{4}:|Housekeeping: |Unknown kernel command line|Kernel command line: "
-        r"|clocksource: |tsc: |mlx5_core [0-9a-f]{4}:|Linux version \d|x86/\w+: |DMAR: |AMD-Vi: |hrtimer: )",
+        r"\s{0,2}(?:kernel: [A-Za-z({[]|NVRM: |nvidia(?:-(?:nvlink|uvm|modeset|peermem|drm))?[: ] ?[\w0]"
+        r"|nvidia-nvswitch\d{0,2}: |mce: |EDAC \w|(?:pcieport|pci|nvme|mlx5_core) [0-9a-f]{4}:[0-9a-f]{2}:"
+        r"|nvme nvme\d{1,4}: |Housekeeping: |Unknown kernel command line|Kernel command line: "
+        r"|clocksource: |tsc: |x86/\w{1,20}: |DMAR: |AMD-Vi: |hrtimer: )",
     ),
     (
         "lspci -v",
@@ -390,7 +393,8 @@ _FRAGMENTS = (
     ),
     (
         "nvidia-smi -q",
-        r"\s{0,8}(?:Remapped Rows|ECC Errors|Retired Pages|GPU Link Info|Clocks (?:Event|Throttle) Reasons)\s*$"
+        r"\s{0,8}(?:Remapped Rows|ECC Errors|Retired Pages|GPU Link Info)\s*$"
+        r"|\s{0,8}Clocks (?:Event|Throttle) Reasons\s*$"
         r"|\s{0,8}(?:Performance State|Attached GPUs|Persistence Mode)\s{1,40}: ",
     ),
     (
@@ -422,12 +426,19 @@ def _fragment(lines: list[str]) -> str:
     for kind, pattern in _fragments:
         if any(map(pattern.match, part)):
             return kind
-    if len(part) == 1 and "=" in part[0] and ": " not in part[0] and _ARGUMENTS.match(part[0]):
+    if part and _is_command_line(part):
         return "/proc/cmdline"
     names = [match[1] for match in map(_ASSIGNMENT.match, part) if match]
     if names and 5 * len(names) >= 4 * len(part) and any(map(_VARIABLES.match, names)):
         return "environment"
     return ""
+
+
+def _is_command_line(part: list[str]) -> bool:
+    """One line of kernel arguments, or one that the terminal has wrapped."""
+    if len(part) == 1:
+        return ": " not in part[0] and _ARGUMENTS.match(part[0]) is not None
+    return len(part) <= 10 and part[0].startswith("BOOT_IMAGE=")
 
 
 # -- bytes to text ---------------------------------------------------------------------------

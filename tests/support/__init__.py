@@ -70,17 +70,19 @@ def host(
     """
     from hwtune.host.snapshot import open_snapshot
 
-    folder = tmp_path / "snapshot"
-    real = {path: content for path, content in files.items() if not isinstance(content, Gap)}
-    gaps = {
-        path: [content.kind, content.detail] for path, content in files.items() if isinstance(content, Gap)
-    }
+    folder = _free(tmp_path, "snapshot")
+    # What could not be read is there all the same: an empty file stands for it.
+    tree(folder, {path: "" if isinstance(content, Gap) else content for path, content in files.items()})
+    gaps = {path: list(content) for path, content in files.items() if isinstance(content, Gap)}
     gaps.update({path: ["absent", ""] for path in absent})
-    tree(folder, real)
-    manifest: dict[str, Any] = {"tool": "hwtune", "format": 1, "gaps": gaps, "complete": complete}
+    manifest: dict[str, Any] = {"tool": "hwtune", "format": 1, "complete": complete}
     if captured_at is not None:
         manifest["captured_at"] = captured_at
     _write_json(folder / "manifest.json", manifest)
+    bare = open_snapshot(str(folder))
+    _write_json(
+        folder / "manifest.json", manifest | {"gaps": {_real(bare, path): gaps[path] for path in gaps}}
+    )
     for number, (argv, result) in enumerate((commands or {}).items()):
         _write_json(folder / "commands" / f"{number:04d}.json", {"argv": list(argv), **_command(result)})
     for number, (question, answer) in enumerate((libraries or {}).items()):
@@ -91,6 +93,20 @@ def host(
         )
     tree(folder / "documents", documents or {})
     return open_snapshot(str(folder))
+
+
+def _free(parent: Path, name: str) -> Path:
+    """A folder that no other host of the same test has."""
+    number = 0
+    while (parent / f"{name}{number or ''}").exists():
+        number += 1
+    return parent / f"{name}{number or ''}"
+
+
+def _real(host: Host, path: str) -> str:
+    """The path with every link among its parents followed: what a manifest goes by."""
+    parent, _, name = path.rpartition("/")
+    return f"{host.resolve(parent).value or parent}/{name}".replace("//", "/")
 
 
 def _command(result: CommandResult | str | Gap) -> dict[str, Any]:
