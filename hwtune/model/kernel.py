@@ -61,17 +61,17 @@ class Kernel(msgspec.Struct):
     cmdline: Fact[str] = not_probed()
     arguments: Fact[list[KernelArgument]] = not_probed()
     config: Fact[dict[str, str]] = not_probed()  # CONFIG_X -> y, m, value; only what rows ask about
-    preemption: Fact[str] = not_probed()  # rt, full, voluntary, none, dynamic
-    lockdown: Fact[str] = not_probed()  # none, integrity, confidentiality
+    preemption: Fact[str] = not_probed()  # rt, full, lazy, voluntary, none; dynamic: which is not known
+    lockdown: Fact[str] = not_probed()  # none, integrity, confidentiality; "on": which is not known
     tainted: Fact[int] = not_probed()
     modules: Fact[list[str]] = not_probed()
     sysctl: Sysctls = msgspec.field(default_factory=Sysctls)
     # boot loader: which, where its arguments are kept, and what the next boot will have
-    boot_loader: Fact[str] = not_probed()  # grub, grubby-bls, systemd-boot, unknown ...
+    boot_loader: Fact[str] = not_probed()  # grub, grub-bls, systemd-boot, rpm-ostree, uki
     next_cmdline: Fact[str] = not_probed()  # of the default entry, in its last generated form
     configured_arguments: Fact[list[KernelArgument]] = not_probed()  # from the loader's source files
     unknown_parameters: Fact[list[str]] = not_probed()  # that the kernel's log said it ignored
-    log: list[LogLine] = []
+    log: list[LogLine] = []  # only the lines that tell of arguments and of lockdown
     log_known: Fact[bool] = not_probed()
 
     def argument_values(self, name: str) -> list[str]:
@@ -86,8 +86,8 @@ class Kernel(msgspec.Struct):
 
 
 class Virtualization(msgspec.Struct):
-    hypervisor: Fact[str] = not_probed()  # "none" on bare metal; kvm, microsoft, vmware, xen ...
-    container: Fact[str] = not_probed()  # "none", docker, podman, lxc, kubepods ...
+    hypervisor: Fact[str] = not_probed()  # "none" on bare metal; kvm, microsoft, vmware ... or "other"
+    container: Fact[str] = not_probed()  # "none", docker, podman, lxc, kubepods ... or "other"
     product: Fact[str] = not_probed()
     vendor: Fact[str] = not_probed()
     bios_version: Fact[str] = not_probed()
@@ -102,23 +102,46 @@ class Virtualization(msgspec.Struct):
         return self.container.get() != "none" if self.container.known else None
 
 
+class UnstableTsc(msgspec.Struct):
+    """The kernel log's word that the kernel gave the TSC up as a clock."""
+
+    source: str
+    line: str
+    cpu: int | None = None  # whose watchdog saw it
+    reason: str = ""
+    seconds: float | None = None  # since boot
+
+
+class TimerStall(msgspec.Struct):
+    """A timer interrupt that could not catch up; the kernel tells of the first one of a boot only."""
+
+    source: str
+    line: str
+    nanoseconds: int
+    seconds: float | None = None
+
+
 class Clock(msgspec.Struct):
+    """Time. ``synchronized`` is adjtimex's word (STA_UNSYNC clear), which on a live host is the kernel's."""
+
     source: Fact[str] = not_probed()
     available: Fact[list[str]] = not_probed()
-    tsc_flags: Fact[list[str]] = not_probed()  # those of constant_tsc, nonstop_tsc, tsc_known_freq ... present
-    tsc_unstable: Fact[str] = not_probed()  # the log line that says so; ABSENT where the log has none
-    synchronized: Fact[bool] = not_probed()  # adjtimex: STA_UNSYNC clear
-    sync_services: list[str] = []
+    tsc_flags: Fact[list[str]] = not_probed()  # those of constant_tsc, nonstop_tsc ... that /proc/cpuinfo has
+    tsc_unstable: Fact[UnstableTsc] = not_probed()  # ABSENT where a log that reaches back to boot has none
+    stalls: Fact[list[TimerStall]] = not_probed()
+    synchronized: Fact[bool] = not_probed()
     estimated_error_us: Fact[int] = not_probed()
-    hz: Fact[int] = not_probed()
-    ptp_clocks: list[str] = []
+    max_error_us: Fact[int] = not_probed()  # 16 s where nobody keeps the clock
+    sync_services: list[str] = []  # daemons that run and steer the clock: chronyd, ntpd, systemd-timesyncd, ptp4l ...
+    ptp_clocks: list[str] = []  # "ptp0 KVM virtual PTP"
 
 
 class Service(msgspec.Struct):
-    """A systemd unit, or a process, that turns the same knobs as hwtune."""
+    """A systemd unit, or a process, that turns the same knobs as hwtune. ``name`` without
+    ".service"; timers keep ".timer"."""
 
     name: str
     active: Fact[bool] = not_probed()
-    enabled: Fact[bool] = not_probed()
+    enabled: Fact[bool] = not_probed()  # started at boot
     detail: str = ""  # tuned's active profile, saptune's solution ...
     source: str = ""
