@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from hwtune.fact import Fact, not_probed
 from hwtune.model.cpus import Cpus
 from hwtune.model.gpu import Gpu, GpuHost
 from hwtune.model.irqs import Irqs
@@ -22,7 +23,18 @@ def _part(kind: type) -> Any:
 
 
 class Services(msgspec.Struct):
-    services: list[Service] = []
+    services: list[Service] = []  # those that are installed, started at boot or active
+    listed: Fact[bool] = not_probed()  # whether it is known which run: one that is missing then does not
+
+    def find(self, name: str) -> Service | None:
+        return next((s for s in self.services if s.name == name), None)
+
+    def active(self, name: str) -> Fact[bool]:
+        """Whether a service of the list in ``hwtune.probes.services`` runs now."""
+        service = self.find(name)
+        if service is not None:
+            return service.active
+        return self.listed.map(lambda _: False)
 
 
 class Gpus(msgspec.Struct):
