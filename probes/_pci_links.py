@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hwtune.fact import Fact, known
 
 if TYPE_CHECKING:
     from hwtune.model.pci import PciDevice
+
+N = TypeVar("N", int, float)
 
 _FACING_DOWN = ("root-port", "downstream")
 
@@ -58,7 +60,7 @@ def faces_down(device: PciDevice, by_address: dict[str, PciDevice], facing: dict
     return facing[device.address]
 
 
-def _lesser(own: Fact[float], other: Fact[float]) -> Fact:  # type: ignore[type-arg]
+def _lesser(own: Fact[N], other: Fact[N]) -> Fact[N]:
     if not own.known:
         return own
     if not other.known:

@@ -189,13 +189,14 @@ def _is_plumbing(device: PciDevice) -> bool:
 def _link(files: _Files, device: PciDevice) -> None:
     link = device.link
     if asleep(device):
-        reason = _asleep(device)
+        reason = asleep_gap(device)
         link.current_gts = link.current_width = link.max_gts = link.max_width = reason
         return
     link.max_gts = files.parse("max_link_speed", text.parse_speed)
     if link.max_gts.absent:
         # the files exist exactly where the function has a PCI Express capability
-        device.link = Link(link.max_gts, link.max_gts, link.max_gts, link.max_gts)
+        none: Fact[Any] = link.max_gts
+        device.link = Link(none, none, none, none)
         return
     link.max_width = _width(files, "max_link_width")
     link.current_gts = files.parse("current_link_speed", text.parse_speed)
@@ -220,7 +221,7 @@ def asleep(device: PciDevice) -> bool:
     return device.runtime_status.value in ("suspended", "suspending")
 
 
-def _asleep(device: PciDevice) -> Fact[Any]:
+def asleep_gap(device: PciDevice) -> Fact[Any]:
     source = device.runtime_status.source
     return gap(UNREADABLE, source, "runtime-suspended, and reading would wake it; read it while it is in use")
 

@@ -120,14 +120,41 @@ class PciDevice(msgspec.Struct, rename={"class_code": "class"}):
 
 
 class PciEvent(msgspec.Struct):
-    """A PCIe complaint of the kernel log."""
+    """A PCIe complaint of the kernel log; like ones are counted in one.
+
+    ``kind``: aer-correctable, aer-nonfatal, aer-fatal, recovery-failed, link-down, retrained,
+    inaccessible, slot-power, off-the-bus. ``detail``: the names of the errors, or what the line
+    says. ``partner``: the function at the other end of the link, where a line names both.
+    ``first_s`` and ``last_s``: seconds since boot, where the lines have them.
+    """
 
     source: str
     line: str
-    kind: str  # aer-correctable, aer-uncorrectable, bandwidth-limited, link-down, off-the-bus ...
+    kind: str
     address: str | None = None
-    detail: str = ""  # error names, or "x1 of x16"
+    detail: str = ""
     count: int = 1
+    partner: str | None = None
+    first_s: float | None = None
+    last_s: float | None = None
+
+
+class BandwidthLimit(msgspec.Struct):
+    """A line of the kernel log: what the way to a device could carry when it was found, and what
+    the device could do (pcie_print_link_status). ``driver`` is "pci" where the bus said so, before
+    a driver took the device."""
+
+    source: str
+    line: str
+    driver: str
+    address: str
+    available_gbps: float
+    capable_gbps: float
+    limit_address: str
+    limit_gts: float | None
+    limit_width: int
+    capable_gts: float | None
+    capable_width: int
 
 
 class Pci(msgspec.Struct):
@@ -135,7 +162,9 @@ class Pci(msgspec.Struct):
     listed: Fact[bool] = not_probed()
     aspm_policy: Fact[str] = not_probed()
     iommu_present: Fact[bool] = not_probed()
+    loose_acs: list[Fact[Acs]] = []  # ACS controls that somebody pasted without their functions
     events: list[PciEvent] = []
+    bandwidth_limits: list[BandwidthLimit] = []
 
     def by_address(self) -> dict[str, PciDevice]:
         return {device.address: device for device in self.devices}
