@@ -17,9 +17,11 @@ from hwtune.host.streams import Damaged, Stream
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-# Deeper than any path of the kernel's trees, and than PATH_MAX allows.
-_MAX_NAME = 4096
-_MAX_DEPTH = 100
+# Twice what the longest paths of sysfs have.
+_MAX_NAME = 1024
+_MAX_DEPTH = 64
+# What an entry costs beside its path: its places in the tables below.
+_ENTRY = 200
 
 
 class ArchiveTree:
@@ -32,6 +34,8 @@ class ArchiveTree:
         self._contents: dict[str, bytes] = {}
         # files that are there and were not kept, with their size
         self._left_out: dict[str, int] = {}
+        #: bytes of memory, roughly
+        self.cost = 0
 
     def entries(self, directory: str) -> dict[str, int] | Fact[list[str]]:
         found = self._entries.get(directory)
@@ -72,6 +76,8 @@ class ArchiveTree:
             self._links.pop(path, None)
             self._contents.pop(path, None)
             self._left_out.pop(path, None)
+        if before is None:
+            self.cost += _ENTRY + len(directory) + len(name)
         parent[name] = kind
         if kind == walk.DIR:
             self._entries.setdefault(f"{directory}/{name}", {})
@@ -81,10 +87,13 @@ class ArchiveTree:
         at = ""
         for name in path[1:].split("/"):
             inside = self._entries[at]
-            if inside.setdefault(name, walk.DIR) != walk.DIR:
-                return False  # below a file, or through a link
             at = f"{at}/{name}"
-            self._entries.setdefault(at, {})
+            if name not in inside:
+                inside[name] = walk.DIR
+                self._entries[at] = {}
+                self.cost += _ENTRY + len(at)
+            elif inside[name] != walk.DIR:
+                return False  # below a file, or through a link
         return True
 
     def put(self, directory: str, name: str, member: tar.Member, keep: bool) -> bool:
@@ -96,6 +105,7 @@ class ArchiveTree:
             if not self.add(directory, name, walk.LINK):
                 return False
             self._links[path] = member.target
+            self.cost += len(member.target)
             return True
         if not self.add(directory, name, walk.FILE):
             return False
@@ -105,6 +115,7 @@ class ArchiveTree:
         else:
             self._left_out.pop(path, None)
             self._contents[path] = member.content
+            self.cost += len(member.content)
         return True
 
     def put_hard_link(self, directory: str, name: str, target: str) -> bool:
@@ -126,7 +137,6 @@ class Reader:
         self._shown = shown
         self._limits = limits
         self._unpacked = 0
-        self._kept = 0
         self._deadline = time.monotonic() + limits.seconds
         # reason -> how many, the first of them
         self._skipped: dict[str, tuple[int, str]] = {}
@@ -193,14 +203,8 @@ class Reader:
             target = _clean(member.target)
             done = target.startswith("/") and tree.put_hard_link(directory, name, target)
             return "" if done else "a hard link to nothing inside"
-        keep = member.content is not None
-        if member.content is not None:
-            size = len(member.content)
-            if self._kept > self._limits.kept_bytes >> 1 and size > SMALL_FILE:
-                keep = False
-            else:
-                self._kept += size
-        if self._kept > self._limits.kept_bytes:
+        keep = member.size <= SMALL_FILE or tree.cost <= self._limits.kept_bytes >> 1
+        if tree.cost > self._limits.kept_bytes:
             raise UsageError(
                 f"{self._shown} holds more than {self._limits.kept_bytes >> 20} MiB:"
                 " pack only what is needed, or give the unpacked folder."

@@ -59,7 +59,7 @@ def find(
     """
     found: dict[str, list[Document]] = {}
     files = total = too_large = 0
-    for path in sorted(_files(tree, top, root, limits, leave_out)):
+    for path in sorted(_files(tree, top, root, limits, warn, leave_out)):
         size = tree.size(path)
         if files >= limits.document_files or total + size > limits.documents_bytes:
             warn(f"holds more texts than are looked into; those after {path[1:]} were left out")
@@ -83,7 +83,12 @@ def find(
 
 
 def _files(
-    tree: Tree, top: str, root: str | None, limits: Limits, leave_out: Collection[str]
+    tree: Tree,
+    top: str,
+    root: str | None,
+    limits: Limits,
+    warn: Callable[[str], None],
+    leave_out: Collection[str],
 ) -> Iterator[str]:
     """Regular files. No link is followed: what it leads to is either found by itself, or outside."""
     seen = 0
@@ -95,6 +100,7 @@ def _files(
             continue
         seen += len(entries)
         if seen > limits.search_names:
+            warn(f"holds more than {limits.search_names:,} names; texts beyond these were not looked for")
             return
         deeper = folder.count("/") - top.count("/") < _MAX_DEPTH
         for name, kind in entries.items():

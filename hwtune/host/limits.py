@@ -7,14 +7,15 @@ from typing import NamedTuple
 
 class Limits(NamedTuple):
     #: Files, folders and links in an archive. The largest capture known to us, three machines
-    #: with four sockets each, has 64,266; each costs some 250 bytes of index.
+    #: in one, has 64,266.
     members: int = 400_000
     #: Bytes that come out of the decompression in total, kept or not.
     unpacked_bytes: int = 2 << 30
     #: Bytes of one file. /proc/interrupts of 1,024 CPUs and 2,000 interrupts is 22 MiB.
     file_bytes: int = 32 << 20
-    #: Bytes held in memory; past half of it only small files (all of sysfs) are still kept.
-    kept_bytes: int = 512 << 20
+    #: Bytes held in memory, names and all; past half of it only small files (those of sysfs)
+    #: are still kept.
+    kept_bytes: int = 256 << 20
     #: Seconds for reading an archive: bzip2 gives some 30 MB/s, so that a real one ends in time.
     seconds: float = 40.0
     #: Names in one folder, and names looked at in search of a tree and of texts.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import BinaryIO
 
 _INPUT = 1 << 16
@@ -19,24 +18,23 @@ class Damaged(Exception):
 
 
 class Stream:
-    """Bytes of a file, decompressed where its first bytes say so.
-
-    A zstd file that ends too early is not noticed here: its library tells no difference.
-    """
+    """Bytes of a file, decompressed where its first bytes say so."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._input = file.read(_INPUT)
         #: "" where the file is not compressed
         self.compression = _compression(self._input)
-        self._new = {"gzip": _Gzip, "bzip2": _bzip2, "xz": _xz}.get(self.compression)
-        self._decoder = self._new() if self._new else None
-        self._read = {"": self._plain, "zstd": self._zstd()}.get(self.compression, self._decompress)
+        self._new = {"gzip": _Gzip, "bzip2": _bzip2, "xz": _xz, "zstd": _Zstd}.get(self.compression)
+        self._decoder: Any = self._new() if self._new else None
 
     def piece(self) -> bytes:
-        """The next bytes, 256 KiB at most; b"" at the end. Raises ``Damaged`` and ``OSError``."""
+        """The next bytes, some MiB at most; b"" at the end. Raises ``Damaged`` and ``OSError``."""
+        if self._decoder is None:
+            piece, self._input = self._input, b""
+            return piece or self._file.read(_OUTPUT)
         try:
-            return self._read()
+            return self._decompress()
         except OSError as error:
             if error.errno is not None:
                 raise
@@ -46,24 +44,9 @@ class Stream:
         except Exception as error:  # zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError
             raise Damaged(str(error)) from error
 
-    def _plain(self) -> bytes:
-        piece, self._input = self._input, b""
-        return piece or self._file.read(_OUTPUT)
-
-    def _zstd(self) -> Callable[[], bytes]:
-        if self.compression != "zstd":
-            return self._plain
-        import zstandard
-
-        decoder = zstandard.ZstdDecompressor(max_window_size=_DECODER_MEMORY)
-        # The stream reader, as it alone bounds what comes out of one call.
-        source: Any = _Source(self._plain)
-        reader = decoder.stream_reader(source, read_across_frames=True)
-        return lambda: reader.read(_OUTPUT)
-
     def _decompress(self) -> bytes:
         while True:
-            decoder: Any = self._decoder
+            decoder = self._decoder
             if decoder.eof:
                 if not self._next_member():
                     return b""
@@ -80,7 +63,7 @@ class Stream:
     def _next_member(self) -> bool:
         """Whether another compressed part follows (as of ``cat a.gz b.gz``); else what follows is
         padding."""
-        rest = self._decoder.unused_data or self._file.read(_INPUT)  # type: ignore[union-attr]
+        rest: bytes = self._decoder.unused_data or self._file.read(_INPUT)
         if len(rest) < 6:
             rest += self._file.read(_INPUT)
         if _compression(rest) != self.compression:
@@ -127,17 +110,35 @@ class _Gzip:
         return piece
 
 
-class _Source:
-    """A file for zstandard, whose reader takes what a call gives, be it less than it asked for."""
+class _Zstd:
+    """zstandard's decompressor in the same manner. It has no bound on what comes out of a call,
+    so that little goes in: a block of 128 KiB may take four bytes (RFC 8878, RLE_Block)."""
 
-    def __init__(self, piece: Callable[[], bytes]) -> None:
-        self._piece = piece
-        self._left = b""
+    _STEP = 512
 
-    def read(self, size: int) -> bytes:
-        data = self._left or self._piece()
-        self._left = data[size:]
-        return data[:size]
+    def __init__(self) -> None:
+        import zstandard
+
+        self._inner = zstandard.ZstdDecompressor(max_window_size=_DECODER_MEMORY).decompressobj()
+        self._held = b""
+        self._at = 0
+        self.needs_input = True
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data + self._held[self._at :]
+
+    def decompress(self, data: bytes, limit: int) -> bytes:
+        if data:
+            self._held, self._at = self._held[self._at :] + data, 0
+        given = self._held[self._at : self._at + self._STEP]
+        self._at += len(given)
+        self.needs_input = self._at >= len(self._held)
+        return self._inner.decompress(given)
 
 
 def _bzip2() -> Any:

@@ -24,6 +24,9 @@ BROKEN = 7  # a loop of links, an error of the disk, a path too long
 # As the kernel: MAXSYMLINKS (include/linux/namei.h) and PATH_MAX.
 _MAX_LINKS = 40
 _MAX_PATH = 4096
+# Steps of one walk, links and all; real ones have below a hundred. It bounds the time that links
+# which lead on and on can take.
+_MAX_STEPS = 600
 
 
 class Walk:
@@ -83,8 +86,12 @@ class Walk:
         place, state = ("", DIR) if path.startswith("/") else (start, DIR)
         ahead = path.split("/")
         ahead.reverse()
+        steps = 0
         while ahead:
             name = ahead.pop()
+            steps += 1
+            if steps > _MAX_STEPS:
+                return "/", BROKEN
             if name in ("", "."):
                 continue
             if state not in (DIR, NODE):

@@ -29,9 +29,9 @@ ASKED = [*PATHS, *(f"{path}/{name}" for path in PATHS[3:] for name in ("a", "b")
 
 contents = st.one_of(
     st.binary(max_size=30).map(lambda content: ("file", content)),
-    st.sampled_from(["b", "../b", "../a/c", "missing", "../../x", ".", "c/a", "../c/../a", "missing/../b"]).map(
-        lambda target: ("link", target)
-    ),
+    st.sampled_from(
+        ["b", "../b", "../a/c", "missing", "../../x", ".", "c/a", "../c/../a", "missing/../b"]
+    ).map(lambda target: ("link", target)),
     st.just(("absolute", "/b")),
     st.just(("absolute", "/c/a")),
     st.just(("folder", None)),
