@@ -23,13 +23,17 @@ _FOLDER = os.path.join(os.path.dirname(__file__), "profiles")
 
 class MemoryTargets(msgspec.Struct, forbid_unknown_fields=True):
     swappiness_max: int
-    transparent_hugepages: list[str]  # accepted values of .../transparent_hugepage/enabled
+    # accepted values of .../transparent_hugepage/enabled and .../defrag; a change sets the first
+    transparent_hugepages: list[str]
     thp_defrag: list[str]
     dirty_ratio_max_pct: int
     dirty_background_ratio_max_pct: int
     zone_reclaim_mode: int
     numa_balancing: int
-    ecc_corrected_max: int  # corrected errors of one DIMM that are still no finding
+    compaction_proactiveness_max: int
+    compact_unevictable: bool  # whether compaction may move memory that a process has locked
+    pressure_full_max_pct: float  # of the last 10 s in which everything waited for memory (PSI)
+    ecc_corrected_max: int  # corrected errors of one controller that are still no finding
 
 
 class CpuTargets(msgspec.Struct, forbid_unknown_fields=True):
@@ -46,11 +50,13 @@ class IsolationTargets(msgspec.Struct, forbid_unknown_fields=True):
 
 class IrqTargets(msgspec.Struct, forbid_unknown_fields=True):
     one_cpu_share_max: float  # share of all device interrupts that one CPU may take
-    on_isolated_min_count: int  # interrupts on isolated CPUs since boot that are still no finding
+    on_isolated_min_count: int  # interrupts on isolated CPUs since boot that are no more than worth a note
+    busy_share_min: float  # share of all device interrupts from which on one interrupt is busy
 
 
 class NumaTargets(msgspec.Struct, forbid_unknown_fields=True):
-    miss_share_max: float
+    miss_share_max: float  # of the pages since boot that another node had to give
+    memory_ratio_max: float  # of the largest to the smallest memory of nodes that have CPUs
 
 
 class PcieTargets(msgspec.Struct, forbid_unknown_fields=True):
@@ -79,6 +85,8 @@ class NicTargets(msgspec.Struct, forbid_unknown_fields=True):
 
 class ClockTargets(msgspec.Struct, forbid_unknown_fields=True):
     sources: list[str]
+    synchronized: bool  # whether something must keep the clock right
+    timer_stall_max_us: int  # of a timer interrupt that the kernel complained of
 
 
 class Profile(msgspec.Struct, forbid_unknown_fields=True):

@@ -132,7 +132,7 @@ class Clock(msgspec.Struct):
     synchronized: Fact[bool] = not_probed()
     estimated_error_us: Fact[int] = not_probed()
     max_error_us: Fact[int] = not_probed()  # 16 s where nobody keeps the clock
-    sync_services: list[str] = []  # daemons that run and steer the clock: chronyd, ntpd, systemd-timesyncd, ptp4l ...
+    sync_services: list[str] = []  # daemons that steer the clock: chronyd, ntpd, systemd-timesyncd ...
     ptp_clocks: list[str] = []  # "ptp0 KVM virtual PTP"
 
 
