@@ -174,8 +174,6 @@ class Cpus(msgspec.Struct):
     fair_server: Fact[list[tuple[int, int, int]]] = not_probed()  # CPU, runtime ns, period ns
     partitions: Fact[list[CpusetPartition]] = not_probed()
     cgroup_isolated: Fact[list[int]] = not_probed()  # /sys/fs/cgroup/cpuset.cpus.isolated
-    local_timer_counts: Fact[dict[int, int]] = not_probed()  # LOC of /proc/interrupts per CPU
-    rescheduling_counts: Fact[dict[int, int]] = not_probed()
     # latency figures that somebody measured and pasted: tool, CPU, microseconds
     measured: list[Measured] = []
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwtune.fact import NOT_CAPTURED, Fact, gap, known
+from hwtune.fact import Fact, gap, known
 from hwtune.text.cpulist import parse_list
 from hwtune.text.isolcpus import parse_isolcpus
 
 if TYPE_CHECKING:
     from hwtune.model import Machine
     from hwtune.profile import Profile
+
+# The CPU that starts the others: 0, unless a crash kernel was started on another one.
+BOOT_CPU = 0
 
 
 def last_cpu(machine: Machine) -> int | None:
@@ -49,12 +52,15 @@ def isolated_partitions(machine: Machine) -> Fact[list[int]]:
     partitions = machine.cpus.partitions
     if not partitions.known:
         return Fact(None, partitions.source, partitions.gap, partitions.detail)
-    return known(sorted({c for p in partitions.get() if p.state == "isolated" for c in p.cpus}), partitions.source)
+    return known(
+        sorted({c for p in partitions.get() if p.state == "isolated" for c in p.cpus}), partitions.source
+    )
 
 
 def hot_cpus(machine: Machine, profile: Profile) -> Fact[list[int]]:
     """The CPUs meant for hot threads: the profile's ``isolation.cpus``, or with "auto" all that
-    isolcpus=, the kernel's isolated file or an isolated cpuset partition names.
+    isolcpus=, the kernel's isolated file or an isolated cpuset partition names; where none of
+    them names any, those of nohz_full, which is as good as a statement of intent.
 
     [] means that the machine keeps no CPU apart (known). A gap means that none of the sources
     could be read.
@@ -65,16 +71,62 @@ def hot_cpus(machine: Machine, profile: Profile) -> Fact[list[int]]:
         except ValueError as error:
             return gap("invalid", "profile isolation.cpus", str(error))
     facts = [machine.cpus.isolated, requested_isolated(machine), isolated_partitions(machine)]
-    usable = [f for f in facts if f.known and f.get()]
-    if usable:
-        return known(sorted({c for f in usable for c in f.get()}), " + ".join(dict.fromkeys(f.source for f in usable)))
+    found = _union(facts) or _union([machine.cpus.nohz_full, requested_nohz_full(machine)])
+    if found is not None:
+        return found
     answered = [f for f in facts[:2] if f.known]
     if answered:
         return known([], answered[0].source)
-    return gap(NOT_CAPTURED, facts[0].source, facts[0].why())
+    unread = next((f for f in facts[:2] if f.unknown), facts[0])
+    return Fact(None, unread.source, unread.gap, unread.detail)
+
+
+def _union(facts: list[Fact[list[int]]]) -> Fact[list[int]] | None:
+    """The CPUs that any of the facts names, or None where none does."""
+    usable = [f for f in facts if f.known and f.get()]
+    if not usable:
+        return None
+    cpus = {c for f in usable for c in f.get()}
+    return known(sorted(cpus), " + ".join(dict.fromkeys(f.source for f in usable)))
 
 
 def housekeeping_cpus(machine: Machine, hot: list[int]) -> Fact[list[int]]:
     """The online CPUs that are not hot: where everything else belongs."""
-    online = machine.cpus.online
-    return online.map(lambda cpus: [c for c in cpus if c not in set(hot)])
+    apart = frozenset(hot)
+    return machine.cpus.online.map(lambda cpus: [c for c in cpus if c not in apart])
+
+
+def split_cores(machine: Machine, hot: list[int]) -> list[list[int]]:
+    """Groups of SMT siblings that are partly hot and partly not (online CPUs only)."""
+    groups = machine.cpus.smt
+    if not groups.known:
+        return []
+    online = frozenset(machine.cpus.online.get()) if machine.cpus.online.known else None
+    apart = frozenset(hot)
+    found = []
+    for group in groups.get():
+        here = [c for c in group if online is None or c in online]
+        if 0 < sum(c in apart for c in here) < len(here):
+            found.append(here)
+    return found
+
+
+def repaired(machine: Machine, profile: Profile, hot: list[int]) -> list[int]:
+    """The set that boot arguments should name in place of ``hot``: without the boot CPU, without
+    CPUs that do not exist, and of whole cores only.
+
+    All rows propose this one set, so that their changes agree. Half-hot cores are left out, or
+    made whole where that would leave none; the other way round where the profile names the CPUs.
+    [] where no housekeeping CPU would be left.
+    """
+    online = frozenset(machine.cpus.online.get()) if machine.cpus.online.known else None
+    exist = frozenset(machine.cpus.possible.get()) if machine.cpus.possible.known else online
+    kept = {c for c in hot if c != BOOT_CPU and (exist is None or c in exist)}
+    halves = split_cores(machine, sorted(kept))
+    without = kept - {c for core in halves for c in core}
+    whole = without | {c for core in halves if BOOT_CPU not in core for c in core}
+    choice = (without, whole) if profile.isolation.cpus == "auto" else (whole, without)
+    for candidate in (*choice, kept):
+        if candidate and (online is None or online - candidate):
+            return sorted(candidate)
+    return []

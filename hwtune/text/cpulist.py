@@ -8,6 +8,10 @@ and the empty string are the kernel's ways to print an empty set.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 # No kernel is built for more (CONFIG_NR_CPUS on x86-64 is at most 8192); what asks for more is
 # hostile or garbage, and must not cost memory.
@@ -78,3 +82,17 @@ def format_list(cpus: list[int] | set[int] | frozenset[int] | tuple[int, ...]) -
         parts.append(str(ordered[i]) if i == j else f"{ordered[i]}-{ordered[j]}")
         i = j + 1
     return ",".join(parts)
+
+
+def format_mask(cpus: Iterable[int]) -> str:
+    """The hexadecimal mask of a set, with a comma after each 32 bits, as the kernel prints it
+    ("ffff,00000000"); "0" for none. The highest word has no leading zeros."""
+    bits = 0
+    for cpu in cpus:
+        bits |= 1 << cpu
+    digits = f"{bits:x}"
+    words = []
+    while len(digits) > 8:
+        words.append(digits[-8:])
+        digits = digits[:-8]
+    return ",".join((digits, *reversed(words)))
