@@ -23,7 +23,7 @@ def table() -> list[Row]:
     if not _table:
         import hwtune.remediations as package
 
-        for module in sorted(m.name for m in iter_modules(package.__path__)):
+        for module in sorted(m.name for m in iter_modules(package.__path__) if not m.name.startswith("_")):
             import_module(f"{package.__name__}.{module}")
         _load_third_parties()
         rows = sorted(registered(), key=lambda r: r.id)
