@@ -89,6 +89,10 @@ class ClockTargets(msgspec.Struct, forbid_unknown_fields=True):
     timer_stall_max_us: int  # of a timer interrupt that the kernel complained of
 
 
+class ServiceTargets(msgspec.Struct, forbid_unknown_fields=True):
+    tuned_profiles: list[str]  # of tuned's own profiles (patterns) those that suit this kind of machine
+
+
 class Profile(msgspec.Struct, forbid_unknown_fields=True):
     """All targets, by subsystem; units stand in the keys' names."""
 
@@ -104,6 +108,7 @@ class Profile(msgspec.Struct, forbid_unknown_fields=True):
     gpu: GpuTargets
     nic: NicTargets
     clock: ClockTargets
+    service: ServiceTargets
 
 
 def builtin() -> list[str]:

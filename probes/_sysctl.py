@@ -29,6 +29,7 @@ _MOST_KEYS = 2000
 def read(host: Host) -> Sysctls:
     found = Sysctls()
     _read_files(host, found)
+    found.by_systemd = _by_systemd(host)
     wanted = dict.fromkeys(KEYS)
     for setting in found.settings + found.unread:
         if not sysctl_d.is_pattern(setting.key) and len(wanted) < _MOST_KEYS:
@@ -53,6 +54,14 @@ def value(host: Host, key: str) -> Fact[str]:
 
 def _blanks(text: str) -> str:
     return " ".join(text.split()) if "\t" in text else text
+
+
+def _by_systemd(host: Host) -> Fact[bool]:
+    for path in ("/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"):
+        here = host.exists(path)
+        if not here.known or here.get():
+            return here
+    return here
 
 
 def _pasted(host: Host) -> dict[str, Fact[str]]:
