@@ -57,10 +57,9 @@ def _blanks(text: str) -> str:
 
 
 def _by_systemd(host: Host) -> Fact[bool]:
-    for path in ("/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"):
-        here = host.exists(path)
-        if not here.known or here.get():
-            return here
+    here = host.exists("/usr/lib/systemd/systemd-sysctl")
+    if here.known and not here.get():
+        here = host.exists("/lib/systemd/systemd-sysctl")
     return here
 
 

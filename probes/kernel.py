@@ -43,6 +43,8 @@ def read(host: Host) -> Kernel:
     _identity(host, found)
     found.cmdline = host.text("/proc/cmdline")
     found.arguments = found.cmdline.map(arguments)
+    if not found.release.known:
+        _take_release(found, found.arguments.map(_booted))
     found.sysctl = _sysctl.read(host)
     found.tainted = host.integer("/proc/sys/kernel/tainted")
     found.modules = host.parse("/proc/modules", _modules)
@@ -92,7 +94,12 @@ def _log(host: Host, found: Kernel) -> bool:
     lines, found.log_known = _kernel_log.lines(host)
     found.log = [line for line in lines if line.text.startswith(_TELLING)][:_MOST_LINES]
     source = found.log_known.source
-    whole = any(line.text.startswith("Linux version ") for line in lines)
+    banner = next((line for line in lines if line.text.startswith("Linux version ")), None)
+    whole = banner is not None
+    if banner is not None and not found.release.known:
+        names = known(banner.text, banner.source).map(_banner)
+        _take_release(found, names.map(lambda b: b[0]))
+        found.version = _first(found.version, names.map(lambda b: b[1]))
     told = next((line for line in found.log if line.text.startswith(_UNKNOWN)), None)
     if told is not None:
         found.unknown_parameters = known(_unknown(told.text), told.source)
@@ -190,6 +197,24 @@ def _parenthesised(text: str) -> str:
         if word.startswith("(") and word.endswith(")"):
             return word[1:-1]
     raise ValueError("nothing in parentheses")
+
+
+def _take_release(found: Kernel, release: Fact[str]) -> None:
+    """The release from a place that is not its own, and the architecture that it names."""
+    if release.known:
+        found.release = release
+        if not found.architecture.known:
+            found.architecture = release.map(_architecture)
+
+
+def _booted(given: list[KernelArgument]) -> str:
+    """The release in the name of the file that GRUB booted (BOOT_IMAGE=...vmlinuz-RELEASE)."""
+    for argument in given:
+        if argument.name == "BOOT_IMAGE":
+            _, found, release = (argument.value or "").rpartition("/vmlinuz-")
+            if found and release[:1].isdigit():
+                return release
+    raise ValueError("names no kernel's file")
 
 
 def _first(*facts: Fact[str]) -> Fact[str]:

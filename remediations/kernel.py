@@ -214,7 +214,7 @@ def _duplicate(verdict: Verdict, machine: Machine, group: list[KernelArgument]) 
         return
     verdict.finding(
         f"karg:{last.name}",
-        f"{last.name} is given {_times(len(group))} with different values; the last, {last.text}, is in force.",
+        f"{last.name} is given {_times(len(group))} with different values; {last.text} is in force.",
         given,
         **mend,
     )
@@ -374,7 +374,7 @@ def _moot_idle(verdict: Verdict, machine: Machine) -> None:
         if limits:
             verdict.finding(
                 f"karg:{limits[0].name}" if len(limits) == 1 else "karg:idle",
-                f"{' and '.join(a.text for a in limits)}: nothing is left to limit, as under idle=poll no CPU "
+                f"{' and '.join(a.text for a in limits)}: nothing is left to limit. Under idle=poll no CPU "
                 "enters an idle state.",
                 evidence(source, " ".join(a.text for a in (idle, *limits)), "one of the two"),
                 severity="info",

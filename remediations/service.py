@@ -94,9 +94,10 @@ _STOCK = frozenset(
     (
         "accelerator-performance", "atomic-guest", "atomic-host", "aws", "balanced", "balanced-battery",
         "cpu-partitioning", "cpu-partitioning-powersave", "default", "desktop", "desktop-powersave",
-        "enterprise-storage", "hpc-compute", "intel-sst", "laptop-ac-powersave", "laptop-battery-powersave", "latency-performance", "mssql",
-        "network-latency", "network-throughput", "oracle", "postgresql", "powersave", "realtime",
-        "realtime-virtual-guest", "realtime-virtual-host", "sap-hana", "sap-netweaver", "server-powersave",
+        "enterprise-storage", "hpc-compute", "intel-sst", "laptop-ac-powersave",
+        "laptop-battery-powersave", "latency-performance", "mssql", "network-latency",
+        "network-throughput", "oracle", "postgresql", "powersave", "realtime", "realtime-virtual-guest",
+        "realtime-virtual-host", "sap-hana", "sap-netweaver", "server-powersave",
         "spindown-disk", "throughput-performance", "virtual-guest", "virtual-host",
     )
 )  # fmt: skip
