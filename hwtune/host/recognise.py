@@ -42,6 +42,8 @@ class Start(NamedTuple):
     again: bool = False
     #: the lines from this one on must agree, too
     check: Callable[[list[str]], bool] | None = None
+    #: another output begins with the same pattern
+    shared: bool = False
 
 
 def recognise(text: str) -> list[Piece]:
@@ -86,7 +88,7 @@ def _segment(lines: list[str], first: int, end: int, command: str) -> list[Piece
     found = _outputs(lines, first, end, command)
     if not found:
         part = lines[first:end]
-        if command:
+        if prompts.program(command):
             kind = "" if _FAILED.search(lines[first][:_LINE]) else prompts.kind(command)
             kind = "" if kind in _STRUCTURED else kind
         else:
@@ -114,7 +116,7 @@ def _outputs(lines: list[str], first: int, end: int, command: str) -> list[Piece
             continue
         if kind:
             pieces.append(_piece(kind, lines, began, number, indent, command))
-        elif not command and (before := _fragment(lines[first:number])):
+        elif not prompts.program(command) and (before := _fragment(lines[first:number])):
             pieces.append(Piece(before, first + 1, "\n".join(lines[first:number]), command))
         kind, began = start.kind, number
     if kind:
@@ -127,24 +129,27 @@ def _begins(line: str, lines: list[str], number: int, end: int, current: str, in
     match = _starts().match(line)
     if match is None:
         return None
-    first = int(match.lastgroup[1:])  # type: ignore[index]
-    for index in range(first, len(_STARTS)):
-        start = _STARTS[index]
-        # Where the check of the first one fails, a later one may have the same first line.
-        if index > first and not re.match(start.pattern, line, re.ASCII):
-            continue
-        if start.kind == current and not start.again:
-            return None
-        if start.check is None:
-            return start
-        ahead = [other.removeprefix(indent)[:_LINE] for other in lines[number : min(end, number + _AHEAD)]]
-        if start.check(ahead):
-            return start
+    start = _STARTS[int(match.lastgroup[1:])]  # type: ignore[index]
+    if start.check is None:
+        return None if start.kind == current and not start.again else start
+    ahead = [other.removeprefix(indent)[:_LINE] for other in lines[number : min(end, number + _AHEAD)]]
+    # Where its check fails, another may begin in the same way.
+    for other in _STARTS if start.shared else (start,):
+        if other.pattern == start.pattern and other.check is not None and other.check(ahead):
+            return None if other.kind == current and not other.again else other
     return None
 
 
+# Their first line, and perhaps all of them, are indented as they are printed.
+_INDENTED = frozenset(
+    ("nvidia-smi topo -m", "nvidia-smi topo -p2p", "/proc/interrupts", "rtla timerlat", "rtla osnoise")
+)
+
+
 def _piece(kind: str, lines: list[str], began: int, end: int, indent: str, command: str) -> Piece:
-    part = [line.removeprefix(indent) for line in lines[began:end]]
+    part = lines[began:end]
+    if indent and kind not in _INDENTED:
+        part = [line.removeprefix(indent) for line in part]
     refine = _REFINE.get(kind)
     if refine and not (command and prompts.kind(command) == kind):
         kind = refine(part)
@@ -223,7 +228,7 @@ _BDF = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7] "
 
 _STARTS = (
     Start("dmesg", _STAMP),
-    Start("nvidia-smi topo -m", r"\s*GPU0\s", True, _topology),
+    Start("nvidia-smi topo -m", r"\s*GPU0\s", True, _topology, True),
     Start("nvidia-smi topo -p2p", r"\s*GPU0\s", True, _peer_access),
     Start("nvidia-smi -q", r"=+NVSMI LOG=+", True),
     Start(

@@ -47,7 +47,10 @@ class Walk:
         """Where a directory's path leads, and what is there (remembered)."""
         found = self._directories.get(path)
         if found is None:
-            found = self._directories[path] = self._follow("", path, _MAX_LINKS)
+            place, state = self._follow("", path, _MAX_LINKS)
+            if state in (FILE, OTHER) and path.endswith("/"):
+                place, state = f"{place}/", MISSING  # as the kernel: only a directory has a slash
+            found = self._directories[path] = (place, state)
         return found
 
     def locate(self, path: str) -> tuple[str, int]:
