@@ -21,6 +21,8 @@ T = TypeVar("T")
 # name their own limit.
 READ_LIMIT = 1 << 20
 COMMAND_TIMEOUT_S = 5.0
+# Some kernels (about 5.16, where cpumaps became binary attributes) end lists and masks in a NUL.
+_BLANK = " \t\r\n\v\f\0"
 
 
 class CommandResult(NamedTuple):
@@ -47,6 +49,8 @@ class Host(ABC):
     origin: str
     #: seconds since the epoch at which the state was recorded, where known
     captured_at: float | None
+    #: whether a question that takes seconds is worth its time: its answer is recorded for others
+    patient = False
 
     # -- primitives ---------------------------------------------------------------------
 
@@ -87,12 +91,12 @@ class Host(ABC):
     # -- conveniences -------------------------------------------------------------------
 
     def text(self, path: str, limit: int = READ_LIMIT) -> Fact[str]:
-        """The content as text without the surrounding white space; bytes that are not UTF-8
+        """The content as text without the white space and NULs around it; bytes that are not UTF-8
         are kept as replacement characters."""
         found = self.read_bytes(path, limit)
         if found.gap is not None:
             return Fact(None, found.source, found.gap, found.detail)
-        return Fact(found.value.decode("utf-8", "replace").strip(), found.source, None)  # type: ignore[union-attr]
+        return Fact(found.value.decode("utf-8", "replace").strip(_BLANK), found.source, None)  # type: ignore[union-attr]
 
     def parse(self, path: str, parser: Callable[[str], T], limit: int = READ_LIMIT) -> Fact[T]:
         """``parser`` applied to the text; its ``ValueError`` becomes an INVALID gap that

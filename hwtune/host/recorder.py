@@ -29,6 +29,7 @@ class Recorder(Host):
     """A live host that remembers everything it said."""
 
     kind = "live"
+    patient = True
 
     def __init__(self, live: LiveHost) -> None:
         self._live = live
