@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwtune.fact import ABSENT, Fact, gap
+from hwtune.fact import ABSENT, NOT_PROBED, Fact, gap
 
 if TYPE_CHECKING:
     from hwtune.host.base import Host
@@ -23,6 +23,7 @@ OPTIONS = (
     "CONFIG_RT_GROUP_SCHED",
     "CONFIG_XDP_SOCKETS",
 )
+_PACKED = "/proc/config.gz"
 _LIMIT = 4 << 20
 
 
@@ -36,20 +37,14 @@ def read(host: Host, release: Fact[str], *, unpack: bool) -> Fact[dict[str, str]
             if content.known:
                 return content.map(parse)
             first = first or content
+    here = host.exists(_PACKED)
+    if not here.known:
+        return Fact(None, here.source, here.gap, here.detail)
+    if not here.get():
+        return gap(ABSENT, _PACKED) if first is None else Fact(None, first.source, first.gap, first.detail)
     if not unpack:
-        return _gap(first, "/proc/config.gz")
-    packed = host.read_bytes("/proc/config.gz")
-    if packed.known:
-        return packed.map(_unpack)
-    return (
-        _gap(first, packed.source) if packed.absent else Fact(None, packed.source, packed.gap, packed.detail)
-    )
-
-
-def _gap(first: Fact[bytes] | None, source: str) -> Fact[dict[str, str]]:
-    if first is None:
-        return gap(ABSENT, source)
-    return Fact(None, first.source, first.gap, first.detail)
+        return gap(NOT_PROBED, _PACKED, "no boot argument asks for it")
+    return host.read_bytes(_PACKED).map(_unpack)
 
 
 def _unpack(packed: bytes) -> dict[str, str]:
