@@ -38,8 +38,13 @@ class MemoryTargets(msgspec.Struct, forbid_unknown_fields=True):
 
 class CpuTargets(msgspec.Struct, forbid_unknown_fields=True):
     governor: list[str]
+    min_frequency_pct: int  # lower limit of the clock, in percent of the highest; 0 for any
+    energy_preference: list[str]  # accepted energy_performance_preference where no governor forces it
+    energy_bias_max: int  # energy_perf_bias: 0 performance ... 15 powersave
     max_idle_latency_us: int  # exit latency of the deepest idle state that may stay enabled
     turbo: str  # "on", "off" or "any"
+    throttle_events_error: int  # thermal throttle events since boot from which on they are an error
+    wakeup_latency_max_us: int  # of a measured wake-up (cyclictest, rtla)
 
 
 class IsolationTargets(msgspec.Struct, forbid_unknown_fields=True):
@@ -61,8 +66,12 @@ class NumaTargets(msgspec.Struct, forbid_unknown_fields=True):
 
 class PcieTargets(msgspec.Struct, forbid_unknown_fields=True):
     p2p: bool  # whether direct transfers between devices matter (ACS redirection is then a finding)
-    uplink_ratio_max: float  # sum of the leaves' bandwidth over the uplink's
+    path_share_min: float  # of a device's own bandwidth, that its slot and the switches above may leave
+    uplink_ratio_max: float  # what the devices below a switch can ask for over what its uplink carries
     aspm: bool  # whether ASPM may stay on for drives, NICs and GPUs
+    runtime_pm: bool  # whether these may suspend while the machine runs
+    aer_corrected_per_hour_max: float  # of one link, on average since boot
+    iommu_types: list[str]  # of the IOMMU groups of these devices; a change sets the first
 
 
 class NvmeTargets(msgspec.Struct, forbid_unknown_fields=True):
@@ -74,7 +83,9 @@ class NvmeTargets(msgspec.Struct, forbid_unknown_fields=True):
 
 class GpuTargets(msgspec.Struct, forbid_unknown_fields=True):
     persistence: bool
-    locked_clocks: bool
+    locked_clocks: bool  # whether an idle GPU whose SM clock falls is a finding
+    shared: bool  # whether several programs may take turns on one GPU
+    nic_per_gpu: bool  # whether every GPU is to have a NIC beside it
 
 
 class NicTargets(msgspec.Struct, forbid_unknown_fields=True):
