@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwtune.fact import ABSENT, Fact, gap, known
+from hwtune.fact import ABSENT, NOT_CAPTURED, NOT_PROBED, Fact, gap, known
 from hwtune.model.pci import Acs, PciDevice
 from hwtune.probes import _pci_config
 from hwtune.text import lspci, udev_pci
@@ -35,8 +35,20 @@ def read(host: Host, devices: list[PciDevice], listed: Fact[bool]) -> tuple[Fact
         for path, said in udev_pci.records(document.text):
             _udev(path, said, document.path, by_address)
             listed = listed if listed.known else known(True, document.path)
+    for device in list(by_address.values())[len(devices) :]:
+        _unsaid(device)
     devices[:] = by_address.values()
     return listed, loose
+
+
+def _unsaid(device: PciDevice) -> None:
+    """What a function that only a text tells of leaves open."""
+    silent = gap(NOT_CAPTURED, f"a line on it in {device.source}")
+    for struct in (device, device.link, device.aer):
+        for name in struct.__struct_fields__:
+            fact = getattr(struct, name)
+            if isinstance(fact, Fact) and fact.gap == NOT_PROBED and not name.startswith("expected_"):
+                setattr(struct, name, silent)
 
 
 def _whole(listed: Fact[bool], document: Document, functions: list[lspci.Function]) -> Fact[bool]:

@@ -34,7 +34,7 @@ _BUS_ERROR = re.compile(
     _PREFIX + r"PCIe Bus Error: severity=(Correct|Uncorrect)\w+(?: \((Non-Fatal|Fatal)\))?, type=", re.ASCII
 )
 _STATUS = re.compile(
-    _PREFIX + r"device \[[0-9a-f:]{9}\] error status/mask=([0-9a-f]{8})/([0-9a-f]{8})", re.ASCII
+    _PREFIX + r"device \[([0-9a-f:]{9})\] error status/mask=([0-9a-f]{8})/([0-9a-f]{8})", re.ASCII
 )
 _BIT = re.compile(_PREFIX + r"\[ ?(\d{1,2})\] \S", re.ASCII)
 _RECEIVED = re.compile(
@@ -106,10 +106,12 @@ class _Log:
     def take(self, line: LogLine, text: str) -> None:
         if (match := _BUS_ERROR.search(text)) is not None:
             kind = "aer-correctable" if match[3] == "Correct" else f"aer-{(match[4] or 'nonfatal').lower()}"
-            self._error(line, kind.replace("non-fatal", "nonfatal"), match[2])
+            event = self._event(line, kind.replace("non-fatal", "nonfatal"), match[2])
+            event.driver = match[1]
+            self.pending[match[2]] = event
         elif (match := _STATUS.search(text)) is not None:
-            status, mask = int(match[3], 16), int(match[4], 16)
-            self._detail(match[2], status & ~mask)
+            status, mask = int(match[4], 16), int(match[5], 16)
+            self._detail(match[2], status & ~mask, match[3])
         elif (match := _BIT.search(text)) is not None:
             self._detail(match[2], 1 << int(match[3]) if int(match[3]) < 32 else 0)
         elif (match := _RECEIVED.search(text)) is not None:
@@ -143,13 +145,11 @@ class _Log:
         self.events.append(event)
         return event
 
-    def _error(self, line: LogLine, kind: str, address: str) -> None:
-        self.pending[address] = self._event(line, kind, address)
-
-    def _detail(self, address: str, status: int) -> None:
+    def _detail(self, address: str, status: int, ids: str = "") -> None:
         event = self.pending.get(address)
         if event is None:
             return
+        event.ids = event.ids or ids
         names = aer.CORRECTABLE if event.kind == "aer-correctable" else aer.UNCORRECTABLE
         said = event.detail.split(", ") if event.detail else []
         event.detail = ", ".join(dict.fromkeys([*said, *aer.bits(status, names)]))

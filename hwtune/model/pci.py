@@ -134,6 +134,8 @@ class PciEvent(msgspec.Struct):
     address: str | None = None
     detail: str = ""
     count: int = 1
+    driver: str = ""  # that the line names before the address: pcieport, nvme ...
+    ids: str = ""  # "144d:a808", where a line has them
     partner: str | None = None
     first_s: float | None = None
     last_s: float | None = None

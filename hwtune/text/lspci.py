@@ -133,7 +133,7 @@ def _identify(found: Function, head: re.Match[str]) -> None:
         found.vendor = vendor_of(name)
         unnamed = _UNNAMED.search(name)
         found.device = int(unnamed[1], 16) if unnamed else None
-    found.name = name or None
+    found.name = None if name.startswith("(") else name or None
     if "(rev ff)" in rest and (interface is None or interface[1] == "ff"):
         found.registers.lost = True
 
