@@ -78,7 +78,8 @@ def find(
             command = piece.command or prompts.from_file_name(path.rpartition("/")[2])
             found.setdefault(piece.kind, []).append(Document(piece.kind, place, piece.text, command))
     if too_large:
-        warn(f"{too_large} texts larger than {limits.document_bytes >> 20} MiB were not looked into")
+        many = "1 text" if too_large == 1 else f"{too_large} texts"
+        warn(f"left out {many} larger than {limits.document_bytes >> 20} MiB")
     return found
 
 

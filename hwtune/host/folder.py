@@ -48,9 +48,8 @@ class FolderTree:
         except (OSError, ValueError) as error:
             return _gap(directory, error)
         if strange:
-            self.warnings.append(
-                f"{strange} names with control characters in {directory or '/'} were skipped"
-            )
+            what = "1 name" if strange == 1 else f"{strange} names"
+            self.warnings.append(f"skipped {what} with control characters in {directory or '/'}")
         return found
 
     def target(self, path: str) -> str:

@@ -24,7 +24,7 @@ class Limits(NamedTuple):
     #: Texts that are looked into, bytes of one, and bytes of all.
     document_files: int = 5_000
     document_bytes: int = 16 << 20
-    documents_bytes: int = 128 << 20
+    documents_bytes: int = 64 << 20
 
 
 DEFAULT = Limits()

@@ -74,8 +74,11 @@ def _split(path: str, shown: str) -> tuple[str, str]:
         try:
             os.stat(outer)
         except NotADirectoryError:
-            outer, _, name = outer.rstrip("/").rpartition("/")
-            inner = f"/{name}{inner}" if name else inner
+            if outer.endswith("/"):
+                outer = outer.rstrip("/")
+            else:
+                outer, _, name = outer.rpartition("/")
+                inner = f"/{name}{inner}"
             continue
         except FileNotFoundError as error:
             raise UsageError(f"{shown} does not exist.") from error
@@ -150,7 +153,7 @@ def find_roots(tree: Tree, top: str, limits: Limits) -> list[str]:
             if _is_root(tree, folder, entries):
                 found.append(folder)
                 continue
-            if walk.DIR in (entries.get("etc"), entries.get("boot")):
+            if any(_holds(tree, folder, entries, name) for name in ("etc", "boot")):
                 weaker.append(folder)
             below += [f"{folder}/{name}" for name, kind in entries.items() if kind == walk.DIR]
         if found:
@@ -160,8 +163,59 @@ def find_roots(tree: Tree, top: str, limits: Limits) -> list[str]:
     return weak
 
 
+# By what the folders of a machine are told from others with such names (C headers have a sys/).
+# sysfs: what drivers/base, fs/sysfs and kernel/ksysfs.c make at its top.
+_WITHIN = {
+    "sys": frozenset(
+        (
+            "block",
+            "bus",
+            "class",
+            "dev",
+            "devices",
+            "firmware",
+            "fs",
+            "hypervisor",
+            "kernel",
+            "module",
+            "power",
+        )
+    ),
+    "proc": frozenset(
+        (
+            *("buddyinfo", "cgroups", "cmdline", "config.gz", "cpuinfo", "devices", "diskstats", "driver"),
+            *("filesystems", "fs", "interrupts", "iomem", "ioports", "irq", "kallsyms", "loadavg", "locks"),
+            *("mdstat", "meminfo", "modules", "mounts", "net", "pagetypeinfo", "partitions", "pressure"),
+            *("sched_debug", "schedstat", "self", "slabinfo", "softirqs", "stat", "swaps", "sys"),
+            *("timer_list", "uptime", "version", "vmallocinfo", "vmstat", "zoneinfo"),
+        )
+    ),
+    "etc": frozenset(
+        (
+            *("default", "fstab", "hostname", "kernel", "modprobe.d", "os-release", "passwd", "security"),
+            *("sysconfig", "sysctl.conf", "sysctl.d", "systemd", "tuned", "udev"),
+        )
+    ),
+    "boot": frozenset(("efi", "grub", "grub2", "loader")),
+}
+
+
+def _holds(tree: Tree, folder: str, entries: dict[str, int], name: str) -> bool:
+    """Whether ``folder`` has one of a machine's folders, by name and content."""
+    if entries.get(name) != walk.DIR:
+        return False
+    inside = tree.entries(f"{folder}/{name}")
+    if isinstance(inside, Fact):
+        return False
+    if not _WITHIN[name].isdisjoint(inside):
+        return True
+    if name == "proc":
+        return any(entry.isdigit() for entry in inside)
+    return name == "boot" and any(entry.startswith(("config-", "vmlinuz-")) for entry in inside)
+
+
 def _is_root(tree: Tree, folder: str, entries: dict[str, int]) -> bool:
-    if walk.DIR in (entries.get("sys"), entries.get("proc")):
+    if _holds(tree, folder, entries, "sys") or _holds(tree, folder, entries, "proc"):
         return True
     if entries.get("manifest.json") != walk.FILE:
         return False

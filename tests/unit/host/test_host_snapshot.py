@@ -198,7 +198,7 @@ def test_the_root_may_be_some_folders_down(tmp_path: Path, above: str, packed: b
 
 
 def test_the_shallowest_root_wins(tmp_path: Path) -> None:
-    place = tree(tmp_path / "t", {"/z/proc/sys/kernel/osrelease": "6.1\n", "/a/deeper/sys/x": "1"})
+    place = tree(tmp_path / "t", {"/z/proc/sys/kernel/osrelease": "6.1\n", "/a/deeper/sys/module/x": "1"})
     machine = open_snapshot(str(place))
     assert machine.root == "/z"
     assert machine.text("/proc/sys/kernel/osrelease").value == "6.1"
@@ -207,8 +207,23 @@ def test_the_shallowest_root_wins(tmp_path: Path) -> None:
 
 def test_a_tree_without_sys_and_proc(tmp_path: Path) -> None:
     assert open_snapshot(str(tree(tmp_path / "t", {"/box/etc/sysctl.conf": "x"}))).root == "/box"
+    assert open_snapshot(str(tree(tmp_path / "b", {"/boot/config-6.1.0": "x"}))).root == ""
     # ... is taken only where nothing better is found deeper.
     assert open_snapshot(str(tree(tmp_path / "u", {"/etc/x": "x", "/box/proc/version": "x"}))).root == "/box"
+
+
+def test_folders_that_only_bear_the_names(tmp_path: Path) -> None:
+    """C headers have a sys/, programs an etc/ and a boot/: none of them is a machine."""
+    headers = {
+        "/sys/types.h": "",
+        "/proc/readproc.h": "",
+        "/etc/bash_completion.d/x": "",
+        "/boot/maven.jar": "",
+    }
+    with pytest.raises(UsageError, match="holds neither"):
+        open_snapshot(str(tree(tmp_path / "t", headers)))
+    both = {f"/include{path}": "" for path in headers} | {"/a/box/proc/cpuinfo": "processor : 0\n"}
+    assert open_snapshot(str(tree(tmp_path / "u", both))).root == "/a/box"
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -236,7 +251,7 @@ def test_texts_beside_a_tree(tmp_path: Path) -> None:
         tmp_path / "t",
         {
             "/topo-m.txt": TOPOLOGY,
-            "/sysroot/sys/x": "1",
+            "/sysroot/sys/module/x": "1",
             "/sysroot/etc/looks-like.txt": TOPOLOGY,
             "/more/ethtool": "NIC statistics:\n     rx_errors: 0\n",
             "/.git/paste": TOPOLOGY,
@@ -288,7 +303,7 @@ def test_sparse_files_of_gnu_tar(tmp_path: Path, form: str) -> None:
             file.write(b"%04d" % number)
         file.truncate(60 * 65_536)
     content = (tmp_path / "t" / "sys" / "holes").read_bytes()
-    (tmp_path / "t" / "sys" / "after").write_text("1\n")
+    (tmp_path / "t" / "sys" / "module").write_text("1\n")
     made = subprocess.run(
         ["tar", "-cSf", str(tmp_path / "s.tar"), f"--format={form.split()[0]}", *form.split()[1:], "sys"],
         cwd=tmp_path / "t",
@@ -300,12 +315,12 @@ def test_sparse_files_of_gnu_tar(tmp_path: Path, form: str) -> None:
     assert (tmp_path / "s.tar").stat().st_size < 1_000_000, "the file system keeps no holes"
     machine = open_snapshot(str(tmp_path / "s.tar"))
     assert machine.read_bytes("/sys/holes", 8 << 20).value == content
-    assert machine.text("/sys/after").value == "1"
+    assert machine.text("/sys/module").value == "1"
     assert machine.warnings == []
 
 
 def test_hard_links(tmp_path: Path) -> None:
-    place = tree(tmp_path / "t", {"/sys/a": "same\n"})
-    os.link(place / "sys" / "a", place / "sys" / "b")
+    place = tree(tmp_path / "t", {"/sys/fs/a": "same\n"})
+    os.link(place / "sys" / "fs" / "a", place / "sys" / "fs" / "b")
     machine = open_snapshot(str(pack(place, tmp_path / "t.tar.bz2", "w:bz2")))
-    assert machine.text("/sys/b").value == "same"
+    assert machine.text("/sys/fs/b").value == "same"
