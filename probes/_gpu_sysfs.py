@@ -1,0 +1,110 @@
+"""GPUs as the kernel lists them: PCI functions, and what the NVIDIA module tells in /proc."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hwtune.fact import known
+from hwtune.model.gpu import Gpu, GpuHost
+from hwtune.text.cpulist import parse_list
+from hwtune.text.pci_address import normal
+
+if TYPE_CHECKING:
+    from hwtune.host.base import Host
+
+_DEVICES = "/sys/bus/pci/devices"
+_NVIDIA = "/proc/driver/nvidia"
+_VENDORS = {"0x10de": "nvidia", "0x1002": "amd"}
+# class codes without the programming interface
+_DISPLAY = ("0x0300", "0x0302", "0x0380")
+_NVSWITCH = "0x0680"
+_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d{3}(?:\.\d+){1,2})")
+
+
+def read(host: Host, gpu_host: GpuHost) -> list[Gpu]:
+    """The display controllers of NVIDIA and AMD, by address."""
+    if not _plausible(host):
+        gpu_host.listed = known(True, "/proc/bus/pci/devices")
+        gpu_host.nvswitches = known(0, "/proc/bus/pci/devices")
+        return []
+    addresses = host.names(_DEVICES)
+    # A machine without a PCI bus has nothing on it.
+    gpu_host.listed = known(True, _DEVICES) if addresses.absent else addresses.map(lambda _: True)
+    gpus: list[Gpu] = []
+    switches = 0
+    for name in addresses.value or []:
+        folder = f"{_DEVICES}/{name}"
+        vendor = _VENDORS.get(host.text(f"{folder}/vendor").value or "")
+        kind = (host.text(f"{folder}/class").value or "")[:6] if vendor else ""
+        if kind in _DISPLAY:
+            gpus.append(_gpu(host, folder, normal(name) or name, vendor or ""))
+        switches += kind == _NVSWITCH and vendor == "nvidia"
+    gpu_host.nvswitches = gpu_host.listed.map(lambda _: switches)
+    return gpus
+
+
+def _plausible(host: Host) -> bool:
+    """Whether any function is of these vendors. One small file says so, where it exists; without
+    it every function has to be asked."""
+    listed = host.text("/proc/bus/pci/devices")
+    if not listed.known:
+        return True
+    return any(
+        line.split()[1:2] and line.split()[1][:4] in ("10de", "1002") for line in listed.get().splitlines()
+    )
+
+
+def _gpu(host: Host, folder: str, address: str, vendor: str) -> Gpu:
+    return Gpu(
+        index=None,
+        address=address,
+        source=folder,
+        vendor=vendor,
+        driver=host.link_name(f"{folder}/driver"),
+        numa_node=host.integer(f"{folder}/numa_node"),
+        cpu_affinity=host.parse(f"{folder}/local_cpulist", parse_list),
+    )
+
+
+def read_driver(host: Host, gpu_host: GpuHost, gpus: list[Gpu]) -> None:
+    """What the loaded module says of itself and of each GPU that it drives."""
+    version = host.parse(f"{_NVIDIA}/version", _version)
+    gpu_host.driver_version = gpu_host.driver_version.or_else(version)
+    gpu_host.driver_parameters = host.parse(f"{_NVIDIA}/params", _parameters)
+    by_address = {gpu.address: gpu for gpu in gpus}
+    for name in host.names(f"{_NVIDIA}/gpus").value or []:
+        gpu = by_address.get(normal(name))
+        if gpu is None:
+            gpu = Gpu(index=None, address=normal(name), source=f"{_NVIDIA}/gpus/{name}")
+            gpus.append(gpu)
+        _information(host, f"{_NVIDIA}/gpus/{name}/information", gpu)
+
+
+def _information(host: Host, path: str, gpu: Gpu) -> None:
+    told = host.parse(path, _parameters)
+    if not told.known:
+        return
+    if told.get().get("Model"):
+        gpu.name = known(told.get()["Model"], path)
+    if "?" not in told.get().get("GPU UUID", "?"):
+        gpu.uuid = known(told.get()["GPU UUID"], path)
+
+
+def _version(text: str) -> str:
+    match = _VERSION.search(text)
+    if match is None:
+        raise ValueError(text)
+    return match[1]
+
+
+def _parameters(text: str) -> dict[str, str]:
+    """ "Name: value" lines; values of text have quotes."""
+    found = {}
+    for line in text.splitlines():
+        name, colon, value = line.partition(":")
+        if colon:
+            found[name.strip()] = value.strip().strip('"')
+    if text.strip() and not found:
+        raise ValueError(text)
+    return found

@@ -1,0 +1,44 @@
+"""GPUs and the links between them.
+
+Sources, the most telling first: NVML (live, or recorded), pasted outputs of nvidia-smi, the PCI
+tree and /proc/driver/nvidia. The kernel's log and NCCL's environment are read where a GPU may be.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hwtune.model.gpu import GpuHost
+from hwtune.model.machine import Gpus
+from hwtune.probes import (
+    _gpu_environment,
+    _gpu_log,
+    _gpu_merge,
+    _gpu_nvml,
+    _gpu_smi,
+    _gpu_sysfs,
+    _gpu_topology,
+)
+
+if TYPE_CHECKING:
+    from hwtune.host.base import Host
+
+PART = "gpu"
+
+
+def read(host: Host) -> Gpus:
+    gpu_host = GpuHost()
+    on_bus = _gpu_sysfs.read(host, gpu_host)
+    answer = host.ask("nvml")
+    if not on_bus and answer.absent and host.kind == "live":
+        # The usual machine: no GPU, no driver, and nothing more to ask.
+        gpu_host.nvml = answer
+        return Gpus([], gpu_host)
+    lists = [_gpu_nvml.read(answer, gpu_host)]
+    lists += _gpu_smi.read(host, gpu_host)
+    lists += _gpu_topology.read(host, gpu_host)
+    _gpu_sysfs.read_driver(host, gpu_host, on_bus)
+    lists.append(on_bus)
+    _gpu_log.read(host, gpu_host)
+    _gpu_environment.read(host, gpu_host)
+    return Gpus(_gpu_merge.merge(lists), gpu_host)
