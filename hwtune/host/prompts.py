@@ -180,6 +180,8 @@ def kind(command: str) -> str:
         return "numactl -H" if "H" in flags or "--hardware" in options else ""
     if name == "udevadm":
         return "udevadm info --export-db" if "--export-db" in options else ""
+    if name == "sysctl":
+        return "" if "p" in flags or "w" in flags or "=" in command else "sysctl -a"
     if name in ("env", "printenv"):
         return "environment"
     return name if name in ("lscpu", "dmesg", "ibstat", "dmidecode", "cyclictest", "edac-util") else ""

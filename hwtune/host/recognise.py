@@ -411,6 +411,10 @@ _FRAGMENTS = (
 # Enough to know a text by; a fragment is short.
 _FRAGMENT_LINES = 400
 
+# More than a file of sysctl.d sets: all that the kernel has.
+_SETTING = re.compile(r"(?:abi|debug|dev|fs|kernel|net|user|vm)\.[\w./-]{1,120} = ")
+_SETTINGS = 100
+
 _ASSIGNMENT = re.compile(r"(?:export |declare -x )?([A-Za-z_][A-Za-z0-9_]{0,80})=")
 _VARIABLES = re.compile(
     r"NCCL_|CUDA_|NVIDIA_|NVSHMEM_|RCCL_|HSA_|HIP_|ROCR_|UCX_|UCC_|OMPI_|FI_|OMP_|GOMP_|KMP_|MKL_"
@@ -433,6 +437,8 @@ def _fragment(lines: list[str]) -> str:
             return kind
     if part and _is_command_line(part):
         return "/proc/cmdline"
+    if sum(map(bool, map(_SETTING.match, part))) >= _SETTINGS:
+        return "sysctl -a"
     names = [match[1] for match in map(_ASSIGNMENT.match, part) if match]
     if names and 5 * len(names) >= 4 * len(part) and any(map(_VARIABLES.match, names)):
         return "environment"

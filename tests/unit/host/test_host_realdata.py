@@ -160,6 +160,7 @@ def test_texts_of_other_tools_are_known(realdata: Path) -> None:
         "jc/tests/fixtures/ubuntu-20.10/lspci-mmv.out": "lspci -mm",
         "jc/tests/fixtures/generic/ethtool--default1.out": "ethtool",
         "jc/tests/fixtures/linux-proc/interrupts": "/proc/interrupts",
+        "jc/tests/fixtures/ubuntu-18.04/sysctl-a.out": "sysctl -a",
         "jc/tests/fixtures/linux-proc/softirqs": "/proc/softirqs",
         "telegraf/plugins/inputs/nvidia_smi/testdata/a10g.xml": "nvidia-smi -q -x",
         "pciutils/tests/cap-aer-hdr": "lspci -v",

@@ -57,6 +57,7 @@ SAMPLES = {
     "rtla osnoise": "               Operating System Noise\nduration:   0 00:00:05 | time is in us\n",
     "environment": "NCCL_P2P_LEVEL=LOC\nexport CUDA_VISIBLE_DEVICES=0,1\n",
     "edac-util": "mc0: 0 Uncorrected Errors with no DIMM info\nmc0: csrow0: 2 Corrected Errors\n",
+    "sysctl -a": "".join(f"vm.setting_{number} = {number}\n" for number in range(120)),
     "irqbalance --debug": "Isolated CPUs: 00000000\nAdaptive-ticks CPUs: 00000000\n",
 }
 
@@ -67,7 +68,14 @@ def test_each_kind_is_known(kind: str) -> None:
     assert (piece.kind, piece.command) == (kind, "")
     # What a person puts around it changes nothing.
     around = f"Hello,\nhere is what you asked for:\n\n{SAMPLES[kind]}"
-    weak = ("environment", "/proc/cmdline", "smartctl --json", "nvidia-smi -q -x", "NCCL topology")
+    weak = (
+        "environment",
+        "/proc/cmdline",
+        "sysctl -a",
+        "smartctl --json",
+        "nvidia-smi -q -x",
+        "NCCL topology",
+    )
     if kind not in weak:
         assert [found.kind for found in recognise(around)] == [kind]
 
@@ -278,6 +286,9 @@ def test_lines_that_are_no_prompts(line: str) -> None:
         ("timeout 5 dmesg", "dmesg"),
         ("rtla timerlat top -c 0-3", "rtla timerlat"),
         ("udevadm info --export-db", "udevadm info --export-db"),
+        ("sysctl -a", "sysctl -a"),
+        ("sysctl vm.swappiness", "sysctl -a"),
+        ("sysctl -w vm.swappiness=1", ""),
         ("echo hello", ""),
         ("", ""),
     ],
