@@ -243,6 +243,8 @@ def _errors(clock: Clock) -> list[Evidence]:
 def timer_stall(machine: Machine, profile: Profile) -> Verdict:
     verdict = Verdict()
     stalls = machine.clock.stalls
+    if stalls.absent:
+        return verdict.not_applicable("this kernel keeps no log (CONFIG_PRINTK)")
     if not stalls.known:
         return verdict.unknown("clock", stalls)
     most = profile.clock.timer_stall_max_us

@@ -53,6 +53,7 @@ def _devices(machine: Machine) -> list[_Device]:
     """GPUs, NICs and NVMe drives; the PCI tree's word first, then that of their classes."""
     names = _names(machine)
     found: dict[str, _Device] = {}
+    virtual = {device.address for device in machine.pci.devices if device.physical_function is not None}
     for device in machine.pci.devices:
         kind = _kind(device)
         if kind is not None:
@@ -60,7 +61,7 @@ def _devices(machine: Machine) -> list[_Device]:
             found[device.address] = _Device(subject, kind, _call(subject, device.address), device.numa_node)
     for kind, subject, address, node in _classes(machine):
         known = found.get(address)
-        if known is None or (known.node.unknown and node.known):
+        if address not in virtual and (known is None or (known.node.unknown and node.known)):
             found[address or subject] = _Device(subject, kind, _call(subject, address), node)
     return list(found.values())
 
@@ -299,13 +300,13 @@ def node_unknown(machine: Machine, profile: Profile) -> Verdict:
 def node_interleaving(machine: Machine, profile: Profile) -> Verdict:
     verdict = Verdict()
     numa = machine.numa
-    if len(numa.nodes) > 1:
-        return verdict.not_applicable("there are several nodes")
     packages = {cpu.package for cpu in machine.cpus.cpus if cpu.package is not None}
     if not packages:
         return verdict.unknown("node:0", "the packages of the CPUs are not known")
     if len(packages) == 1:
         return verdict.not_applicable("there is one socket")
+    if len(numa.nodes) > 1:
+        return verdict.ok(evidence(numa.listed.source, f"{len(numa.nodes)} nodes, {len(packages)} sockets"))
     if numa.listed.unknown:
         return verdict.unknown("node:0", numa.listed)
     guest = machine.virtualization.is_guest
