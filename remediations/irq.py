@@ -117,7 +117,7 @@ def on_isolated(machine: Machine, profile: Profile) -> Verdict:
     if not movable:
         if unread:
             return verdict.unknown(f"cpu:{format_list(hot)}", _served_by(unread[0]))
-        reason = f"{len(here)} there are managed by the kernel or belong to nobody" if here else ""
+        reason = f"the {len(here)} on isolated CPUs are managed by the kernel, or nobody's" if here else ""
         return verdict.ok(
             evidence(_EFFECTIVE, f"{len(judged)} interrupts, none that could be moved"), reason=reason
         )
@@ -557,14 +557,24 @@ def numa_distance(machine: Machine, profile: Profile) -> Verdict:
             evidence(_EFFECTIVE, f"{verdict.good} busy interrupts, each on its device's node")
         )
         if homeless:
-            verdict.reasons.append(f"{homeless} have no housekeeping CPU on their node")
+            noun = "1 has" if homeless == 1 else f"{homeless} have"
+            verdict.reasons.append(f"{noun} no housekeeping CPU on the device's node")
     return verdict
 
 
+# What is busy: one a second on average since boot, or, where the uptime is not known, this many.
+_BUSY_RATE = 1.0
+_BUSY_COUNT = 10_000
+
+
 def _busy(machine: Machine, profile: Profile) -> list[Irq]:
-    """Interrupts of PCI functions that could be moved and make out a share of all."""
+    """Interrupts of PCI functions that could be moved, make out a share of all, and are no rarity."""
     devices = _device_irqs(machine)
-    least = profile.irq.busy_share_min * sum(irq.total for irq in devices)
+    uptime = machine.kernel.uptime_s
+    least = max(
+        profile.irq.busy_share_min * sum(irq.total for irq in devices),
+        uptime.get() * _BUSY_RATE if uptime.known else _BUSY_COUNT,
+    )
     return [irq for irq in devices if irq.pci_address is not None and _movable(irq) and irq.total > least]
 
 

@@ -150,14 +150,14 @@ def _names(tasks: list[CpuTask]) -> str:
     "isolation.workqueues",
     title="Unbound kernel work stays on housekeeping CPUs",
     symptom="kworker/u threads run on isolated CPUs for tens of microseconds.",
-    cause="Unbound workqueues may use every CPU of their mask; the write-back queue has one of its own.",
+    cause="Unbound workqueues may use every CPU of this mask; masks of single queues only narrow it.",
     severity="warning",
     scope="runtime",
     risk="None; work that is bound to a CPU is not affected.",
     cost="Kernel work has fewer CPUs.",
     sources=(
         "Documentation/core-api/workqueue.rst",
-        "kernel/workqueue.c, wq_unbound_cpumask_store() (a hexadecimal mask)",
+        "kernel/workqueue.c, wqattrs_actualize_cpumask() and wq_unbound_cpumask_store()",
     ),
 )
 def workqueues(machine: Machine, profile: Profile) -> Verdict:
@@ -165,37 +165,29 @@ def workqueues(machine: Machine, profile: Profile) -> Verdict:
     hot = hot_or_note(verdict, machine, profile)
     if not hot:
         return verdict
+    unbound = machine.cpus.workqueue_cpus
+    if unbound.absent:
+        return verdict.not_applicable(f"this kernel has no {unbound.source}")
+    if not unbound.known:
+        return verdict.unknown(f"cpu:{format_list(hot)}", unbound)
+    shared = sorted(set(unbound.get()) & set(hot))
+    if not shared:
+        # Masks that single queues have of their own, that of write-back for one, only narrow it.
+        return verdict.ok(evidence(unbound.source, format_mask(unbound.get())))
     left = housekeeping_cpus(machine, hot)
-    # The write-back queue's own mask is limited by that of all unbound queues.
-    for fact, name in (
-        (machine.cpus.workqueue_cpus, "cpumask"),
-        (machine.cpus.writeback_workqueue_cpus, "writeback/cpumask"),
-    ):
-        if fact.absent:
-            verdict.not_applicable(f"this kernel has no {fact.source}")
-        elif not fact.known:
-            verdict.unknown(f"cpu:{format_list(hot)}", fact)
-        elif not set(fact.get()) & set(hot):
-            verdict.ok(fact_evidence(fact))
-        elif name != "cpumask" and _disjoint(machine.cpus.workqueue_cpus, hot):
-            verdict.ok(
-                fact_evidence(fact), reason="the mask of all unbound queues keeps write-back off these CPUs"
-            )
-        else:
-            mask = format_mask(left.get()) if left.known and left.get() else ""
-            shared = sorted(set(fact.get()) & set(hot))
-            verdict.finding(
-                f"cpu:{format_list(shared)}",
-                f"Unbound kernel work may run on {cpus_of(shared)}.",
-                evidence(fact.source, format_mask(fact.get()), mask),
-                changes=[SysfsAttribute(f"/sys/devices/virtual/workqueue/{name}", mask)] if mask else (),
-                advice="" if mask else f"Write the mask of the housekeeping CPUs to {fact.source}.",
-            )
-    return verdict
+    mask = format_mask(left.get()) if left.known and left.get() else ""
+    writeback = machine.cpus.writeback_workqueue_cpus
+    return verdict.finding(
+        f"cpu:{format_list(shared)}",
+        f"Unbound kernel work may run on {cpus_of(shared)}.",
+        evidence(unbound.source, format_mask(unbound.get()), mask),
+        *([evidence(writeback.source, format_mask(writeback.get()))] if writeback.known else []),
+        changes=[SysfsAttribute(_UNBOUND, mask)] if mask else (),
+        advice="" if mask else f"Write the mask of the housekeeping CPUs to {_UNBOUND}.",
+    )
 
 
-def _disjoint(fact: Fact[list[int]], hot: list[int]) -> bool:
-    return fact.known and not set(fact.get()) & set(hot)
+_UNBOUND = "/sys/devices/virtual/workqueue/cpumask"
 
 
 @row(

@@ -14,22 +14,7 @@ from typing import NamedTuple
 from hwtune.text.cpulist import MAX_CPUS
 
 # How the flow handlers call themselves behind a dash (irq_desc->name), Xen's event kinds included.
-_FLOWS = frozenset(
-    (
-        "edge",
-        "level",
-        "fasteoi",
-        "percpu",
-        "event",
-        "virq",
-        "ipi",
-        "pirq",
-        "eoi",
-        "ioapic",
-        "handler",
-        "simple",
-    )
-)
+_FLOWS = frozenset(("edge", "level", "fasteoi", "event", "virq", "ipi", "pirq", "eoi", "ioapic", "simple"))
 _ADDRESS = re.compile(
     r"(?<![0-9a-fA-F])([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])(?![0-9a-fA-F])"
 )
