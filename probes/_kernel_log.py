@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from hwtune.fact import Fact, known
 from hwtune.model.kernel import LogLine
@@ -16,8 +17,20 @@ _STAMP = re.compile(r"^(?:.{0,80}?\bkernel: ?)?(?:<\d+>)?\[\s*(\d+\.\d+)\](?:\[\
 _JOURNAL = re.compile(r"^.{10,80}?\bkernel: (.*)$")
 
 
+# Half of the probes search the log, which has thousands of lines: each host's is read once.
+_read: WeakKeyDictionary[Host, tuple[list[LogLine], Fact[bool]]] = WeakKeyDictionary()
+
+
 def lines(host: Host) -> tuple[list[LogLine], Fact[bool]]:
-    """All lines in their order, and whether a log could be read at all."""
+    """All lines in their order, and whether a log could be read at all. The list is shared: it is
+    not to be changed."""
+    known_lines = _read.get(host)
+    if known_lines is None:
+        known_lines = _read[host] = _lines(host)
+    return known_lines
+
+
+def _lines(host: Host) -> tuple[list[LogLine], Fact[bool]]:
     answer = host.ask("kmsg")
     found: list[LogLine] = []
     if answer.known:
