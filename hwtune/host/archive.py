@@ -13,6 +13,7 @@ from hwtune.fact import NOT_CAPTURED, TOO_LARGE, UNREADABLE, Fact
 from hwtune.host import tar, walk
 from hwtune.host.limits import SMALL_FILE, Limits
 from hwtune.host.streams import Damaged, Stream
+from hwtune.text.printable import printable
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -226,9 +227,3 @@ def _clean(name: str) -> str:
     if len(parts) > _MAX_DEPTH:
         return "a name that is too deep"
     return "/" + "/".join(parts)
-
-
-def printable(text: str) -> str:
-    """A name from somebody else, safe to show: one short line without control characters."""
-    shown = text if text.isprintable() else text.encode("unicode_escape", "backslashreplace").decode("ascii")
-    return shown if len(shown) <= 120 else shown[:117] + "..."

@@ -11,6 +11,7 @@ from hwtune.host import manifest as manifests
 from hwtune.host import walk as walking
 from hwtune.host.base import COMMAND_TIMEOUT_S, READ_LIMIT, CommandResult, Document, Host
 from hwtune.host.live import question
+from hwtune.text.printable import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,7 +182,7 @@ class SnapshotHost(Host):
             return manifests.Manifest()
         if said.ours and said.format != manifests.FORMAT:
             raise UsageError(
-                f"{self.origin} was written by another version of hwtune: use that one to read it."
+                f"{printable(self.origin)} was written by another version of hwtune: use that one to read it."
             )
         return said
 

@@ -12,6 +12,7 @@ from hwtune.host import limits as bounds
 from hwtune.host import manifest, walk
 from hwtune.host.base import READ_LIMIT
 from hwtune.host.captured import SnapshotHost
+from hwtune.text.printable import printable
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -33,7 +34,7 @@ def open_snapshot(path: str, limits: Limits = bounds.DEFAULT) -> SnapshotHost:
     ``ARCHIVE/FOLDER`` is the machine in a folder inside an archive. Raises ``UsageError``, one
     sentence, for anything that is no snapshot, is damaged, or goes beyond ``limits``.
     """
-    from hwtune.host.archive import ArchiveTree, Reader, printable
+    from hwtune.host.archive import ArchiveTree, Reader
     from hwtune.host.folder import FolderTree
 
     shown = printable(path)

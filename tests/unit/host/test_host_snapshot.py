@@ -30,7 +30,7 @@ def pack(folder: Path, place: Path, mode: str = "w:gz") -> Path:
 
 # -- files ----------------------------------------------------------------------------------------
 
-MACHINE = {
+MACHINE: dict[str, str | bytes | Link | Directory] = {
     "/sys/class/net/eth0": Link("../../devices/pci0000:00/0000:00:03.0/net/eth0"),
     "/sys/devices/pci0000:00/0000:00:03.0/net/eth0/mtu": "1500\n",
     "/sys/devices/pci0000:00/0000:00:03.0/net/eth0/device": Link("../../../0000:00:03.0"),
@@ -103,8 +103,9 @@ def test_one_text(tmp_path: Path, compression: str) -> None:
     import gzip
     import lzma
 
-    pack_text = {"": bytes, "gz": gzip.compress, "xz": lzma.compress}[compression]
-    (tmp_path / "paste").write_bytes(pack_text(TOPOLOGY.encode()))
+    content = TOPOLOGY.encode()
+    packed = {"": content, "gz": gzip.compress(content), "xz": lzma.compress(content)}[compression]
+    (tmp_path / "paste").write_bytes(packed)
     machine = open_snapshot(str(tmp_path / "paste"))
     assert [document.path for document in machine.documents("nvidia-smi topo -m")] == ["paste"]
 
