@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import tempfile
+from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hwtune.changes import KernelArguments, SysctlChange, SysfsAttribute
+from hwtune.diagnosis.engine import judge, probe
+from hwtune.diagnosis.table import table
 from hwtune.fact import known
-from tests.support import Gap
-from tests.support.quiet import CMDLINE, CPU, IRQS, TICKS, ask, interrupts, irq_files, machine, only
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from hwtune.profile import load
+from tests.support import Directory, Gap, host
+from tests.support.quiet import (
+    CMDLINE,
+    CPU,
+    IRQS,
+    PINNED,
+    TICKS,
+    ask,
+    files,
+    interrupts,
+    irq_files,
+    machine,
+    only,
+)
 
 NOT_ISOLATED = {"/proc/cmdline": "ro\n", f"{CPU}/isolated": "\n", f"{CPU}/nohz_full": "\n"}
 ROWS = (
@@ -562,3 +578,23 @@ def test_a_fair_server_that_is_off_is_told(tmp_path: Path) -> None:
     assert [server[0] for server in seen.cpus.fair_server.get()] == [2, 3, 6, 7]
     result = ask(seen, "isolation.rt-throttling")
     assert [item.value for item in result.evidence if item.source == folder] == ["off on CPU 3"]
+
+
+# -- any file may hold anything -----------------------------------------------------------
+
+TEXTS = ("", "\x00\xff", "-1\n", "9" * 30, "0-99999999\n", "(null)\n", "N\n", "CPU0\n", "isolated invalid\n")
+JUNK: tuple[Any, ...] = (*TEXTS, Gap("absent"), Gap("denied"), Gap("unreadable"), Directory())
+PROFILES = ((), ("isolation.cpus=2-3",), ("isolation.cpus=0-7",), ("isolation.cpus=x",))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_spoilt_files_give_no_defect(data: st.DataObject) -> None:
+    base: dict[str, Any] = files()
+    for path in data.draw(st.sets(st.sampled_from(sorted(base)), min_size=1, max_size=6)):
+        base[path] = data.draw(st.sampled_from(JUNK))
+    chosen = data.draw(st.sampled_from(PROFILES))
+    with tempfile.TemporaryDirectory() as folder:
+        seen, defects = probe(host(Path(folder), base, libraries={("processes", "tasks", "2-3,6-7"): PINNED}))
+    rows = [row for row in table() if row.subsystem in ("isolation", "irq")]
+    assert judge(seen, rows, load(settings=chosen), defects).defects == []
