@@ -212,7 +212,7 @@ def sync(machine: Machine, profile: Profile) -> Verdict:
         )
     return verdict.finding(
         "clock",
-        f"Nothing keeps the clock right{f', though {running}' if running else ''}.",
+        f"No daemon vouches for the clock{f', though {running}' if running else ''}: it is unsynchronised.",
         evidence(clock.synchronized.source, "unsynchronised (STA_UNSYNC)", "synchronised"),
         *_errors(clock),
         advice="Run chronyd with rtcsync, or ptp4l and phc2sys where the NIC has a hardware clock.",

@@ -128,8 +128,8 @@ def swap_in_use(machine: Machine, profile: Profile) -> Verdict:
 
 
 def _thp_effective(memory: Memory) -> list[tuple[str, Fact[str]]]:
-    """Size (``hugepages-2048kB``, or "" for the one setting of kernels before 6.8) and what is in
-    force for it: "inherit" is the top-level setting."""
+    """Sizes in rising order (``hugepages-2048kB``, or "" for the one setting of older kernels),
+    and what is in force for each: "inherit" is the top-level setting."""
     if not memory.thp_sizes:
         return [("", memory.thp_enabled)]
     return [
@@ -234,21 +234,19 @@ def khugepaged(machine: Machine, profile: Profile) -> Verdict:
     memory = machine.memory
     if memory.thp_enabled.absent:
         return verdict.not_applicable("this kernel has no transparent huge pages")
-    sizes = _thp_effective(memory)
-    missing = [value for _, value in sizes if value.unknown]
-    values = [value for _, value in sizes if value.known]
-    if any(value.get() == "always" for value in values):
-        if "always" in profile.memory.transparent_hugepages:
-            reason = "the profile lets all memory have huge pages"
-            return verdict.ok(fact_evidence(memory.thp_enabled), reason=reason)
-        return _collapsing(verdict, machine)
-    if missing:
-        return verdict.unknown("memory", *missing)
-    if all(value.get() == "never" for value in values):
+    # khugepaged makes pages of the largest size only, that of a page-table directory.
+    _, value = _thp_effective(memory)[-1]
+    if not value.known:
+        return verdict.unknown("memory", value)
+    if value.get() == "never":
         return verdict.not_applicable("transparent huge pages are off, so that khugepaged does not run")
-    return verdict.ok(
-        fact_evidence(memory.thp_enabled), reason="khugepaged serves only memory that asked for huge pages"
-    )
+    if value.get() != "always":
+        return verdict.ok(
+            fact_evidence(value), reason="khugepaged serves only memory that asked for huge pages"
+        )
+    if "always" in profile.memory.transparent_hugepages:
+        return verdict.ok(fact_evidence(value), reason="the profile lets all memory have huge pages")
+    return _collapsing(verdict, machine)
 
 
 def _collapsing(verdict: Verdict, machine: Machine) -> Verdict:
@@ -532,7 +530,7 @@ def _dirty_limit(
     symptom="Everything is slow at once while memory is short.",
     cause="All tasks that were not idle waited for memory: for reclaim, refaults or swap.",
     severity="warning",
-    scope="hands",
+    scope="runtime",
     risk="None: the finding is a measurement of the moment.",
     cost="Memory, or fewer programs on the machine.",
     sources=("Linux Documentation/accounting/psi.rst",),

@@ -164,7 +164,7 @@ def memory_balance(machine: Machine, profile: Profile) -> Verdict:
     symptom="Memory is remote although the program asked for that of its own node.",
     cause="The node had no free page when it was asked for one, as where file cache had filled it.",
     severity="info",
-    scope="hands",
+    scope="runtime",
     risk="None: the counters are read only.",
     cost="None.",
     sources=("Linux Documentation/admin-guide/numastat.rst", f"{_ABI}, numastat"),

@@ -143,7 +143,7 @@ def test_a_clock_that_nobody_keeps(tmp_path: Path) -> None:
     stale = {"/run/chrony/chronyd.pid": "412\n", "/proc/412/comm": "bash\n"}
     result = _row(tmp_path, "clock.sync", stale, libraries=_kept(False))
     assert (result.outcome, result.severity) == ("finding", "warning")
-    assert result.findings[0].message == "Nothing keeps the clock right."
+    assert result.findings[0].message == "No daemon vouches for the clock: it is unsynchronised."
     accepted = _row(
         tmp_path, "clock.sync", stale, libraries=_kept(False), settings=["clock.synchronized=false"]
     )

@@ -208,6 +208,14 @@ def test_khugepaged(tmp_path: Path) -> None:
     off = {f"{THP}/enabled": _choice("never"), f"{THP}/khugepaged/defrag": "1"}
     assert _row(tmp_path, "memory.khugepaged", off).outcome == "not-applicable"
     assert _row(tmp_path, "memory.khugepaged", busy, profile="gpu-training").outcome == "ok"
+    # it makes no pages of 64 KiB
+    small = {
+        f"{THP}/enabled": _choice("never"),
+        f"{THP}/hugepages-64kB/enabled": _choice("always"),
+        f"{THP}/hugepages-2048kB/enabled": _choice("inherit"),
+        f"{THP}/khugepaged/defrag": "1",
+    }
+    assert _row(tmp_path, "memory.khugepaged", small).outcome == "not-applicable"
 
 
 # -- merged pages ----------------------------------------------------------------------------
