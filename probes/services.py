@@ -90,7 +90,18 @@ def read(host: Host) -> Services:
     seen = sorted({*_present(UNITS, state), *_instances(state)})
     for unit in seen:
         found.services.append(_service(host, unit, state))
+    if found.find("tuned") is None:
+        found.services.extend(_pasted_tuned(host))
     return found
+
+
+def _pasted_tuned(host: Host) -> list[Service]:
+    """tuned by what somebody pasted of tuned-adm, which answers only where it runs."""
+    for document in host.documents("tuned-adm active"):
+        detail = _detail(host, "tuned")
+        if detail:
+            return [Service("tuned", known(True, document.path), detail=detail, source=document.path)]
+    return []
 
 
 def _present(units: Iterable[str], state: _State) -> list[str]:

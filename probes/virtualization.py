@@ -92,7 +92,8 @@ def _hypervisor(host: Host, dmi: Virtualization) -> Fact[str]:
     if flag.known and flag.get() == "guest":
         return _named_by_clock(host).or_else(known("other", flag.source))
     if flag.known and flag.get() == "none":
-        return known("none", flag.source)
+        # Old hypervisors set no flag; on a machine with firmware tables those have told already.
+        return known("none", flag.source) if dmi.vendor.known else _named_by_device(host, flag.source)
     for document in host.documents("lscpu"):
         said = _lscpu(document.text)
         if said:
@@ -158,6 +159,20 @@ def _cpuinfo(text: str) -> str:
 def _named_by_clock(host: Host) -> Fact[str]:
     path = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
     return host.parse(path, _clock_name)
+
+
+# Vendor and device of what only these hypervisors put on the bus, as in /proc/bus/pci/devices
+_DEVICES = {"80eebeef": "virtualbox", "80eecafe": "virtualbox", "58530001": "xen", "15ad0405": "vmware"}
+
+
+def _named_by_device(host: Host, otherwise: str) -> Fact[str]:
+    devices = host.text("/proc/bus/pci/devices")
+    if devices.known:
+        for line in devices.get().splitlines():
+            words = line.split(None, 2)
+            if len(words) > 1 and words[1] in _DEVICES:
+                return known(_DEVICES[words[1]], devices.source)
+    return known("none", otherwise)
 
 
 def _clock_name(text: str) -> str:

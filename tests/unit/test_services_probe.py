@@ -113,6 +113,12 @@ def test_pasted_profile_of_tuned(tmp_path: Path) -> None:
     assert states(found)["tuned"][2] == "profile virtual-guest"
 
 
+def test_pasted_profile_where_nothing_else_tells_of_services(tmp_path: Path) -> None:
+    text = {"t.txt": "Current active profile: balanced\n"}
+    found = read(tmp_path, {"/proc/cmdline": ""}, complete=False, documents=text)
+    assert states(found) == {"tuned": (True, None, "profile balanced")}
+
+
 def test_kubelets_cpu_manager(tmp_path: Path) -> None:
     files = {
         "/run/systemd/units/invocation:kubelet.service": Link("0f"),

@@ -46,6 +46,11 @@ def read(tmp_path: Path, files: dict[str, Any], **more: Any) -> Virtualization:
         # Oracle builds servers as well as VirtualBox
         ({"/proc/cpuinfo": METAL, DMI + "sys_vendor": "Oracle Corporation"}, "none"),
         ({DMI + "sys_vendor": "innotek GmbH", DMI + "product_name": "VirtualBox"}, "virtualbox"),
+        # VirtualBox before 5 sets no flag
+        (
+            {"/proc/cpuinfo": METAL, "/proc/bus/pci/devices": "0008\t80867000\t0\n0010\t80eebeef\t12\n"},
+            "virtualbox",
+        ),
         ({"/sys/hypervisor/type": "xen\n", "/proc/cpuinfo": GUEST}, "xen"),
         ({"/sys/hypervisor/type": "xen\n", "/proc/xen/capabilities": "control_d\n"}, "xen-dom0"),
         ({"/proc/device-tree/hypervisor/compatible": "linux,kvm\0"}, "kvm"),
