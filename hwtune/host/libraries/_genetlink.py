@@ -1,5 +1,6 @@
-"""A generic netlink client for reading: one socket, requests and dumps (Linux Documentation/userspace-api/netlink).
+"""A generic netlink client for reading: one socket, requests and dumps.
 
+Source: Linux Documentation/userspace-api/netlink/intro.rst.
 Why not pyroute2: importing it takes longer than all of doctor's live run.
 """
 
