@@ -55,8 +55,8 @@ def _name(irq: Irq) -> str:
 
 
 def _kinds(irqs: list[Irq]) -> str:
-    """Names with their numbers struck out, the most frequent first: "nvme*q* 75"."""
-    kinds = Counter(re.sub(r"\d+", "*", _name(irq)) for irq in irqs)
+    """Names without their last number, the most frequent first: "nvme0q* 75"."""
+    kinds = Counter(re.sub(r"\d+$", "*", _name(irq)) for irq in irqs)
     shown = [f"{name} {n}" for name, n in kinds.most_common(6)]
     return ", ".join(shown) + (f" and {len(kinds) - 6} other kinds" if len(kinds) > 6 else "")
 
@@ -89,7 +89,7 @@ def _share(part: int, whole: int) -> str:
 @row(
     "irq.on-isolated",
     title="No device interrupts isolated CPUs",
-    symptom="A hot thread stops for 1 to 50 us whenever a NIC, drive or controller raises its interrupt.",
+    symptom="A hot thread stops whenever a NIC, drive or controller raises its interrupt.",
     cause=(
         "isolcpus= and nohz_full= move no interrupts: each goes where its affinity says, by default "
         "anywhere. Those that the kernel manages itself (NVMe queues) cannot be moved and are no fault."
@@ -119,7 +119,8 @@ def on_isolated(machine: Machine, profile: Profile) -> Verdict:
             return verdict.unknown(f"cpu:{format_list(hot)}", _served_by(unread[0]))
         reason = f"the {len(here)} on isolated CPUs are managed by the kernel, or nobody's" if here else ""
         return verdict.ok(
-            evidence(_EFFECTIVE, f"{len(judged)} interrupts, none that could be moved"), reason=reason
+            evidence(_EFFECTIVE, f"{len(judged)} IRQs, none on isolated CPUs that could be moved"),
+            reason=reason,
         )
     return _found(verdict, machine, profile, hot, judged, here, movable)
 
@@ -158,7 +159,7 @@ def _found(
     items = [
         evidence(
             _EFFECTIVE,
-            f"{len(here)} of {len(judged)} interrupts on isolated CPUs, {fired} of them with counts",
+            f"{len(here)} of {len(judged)} IRQs on isolated CPUs, {fired} of them with counts",
             "none but those that the kernel manages",
         )
     ]
@@ -168,6 +169,11 @@ def _found(
             evidence(source, f"{_share(on_hot, total)} device interrupts counted on isolated CPUs", "0")
         )
     items.append(evidence(_EFFECTIVE, _kinds([irq for irq in here if irq.actions])))
+    managed = [irq for irq in here if irq.managed]
+    if managed:
+        items.append(
+            evidence(_EFFECTIVE, f"{len(managed)} managed by the kernel, which stay: {_kinds(managed)}")
+        )
     left = housekeeping_cpus(machine, hot)
     busiest = sorted(movable, key=lambda irq: -by_movable[irq.number])
     for irq in busiest[:_SHOWN]:
@@ -175,24 +181,15 @@ def _found(
             cpus = _served_by(irq)
             text = f"{format_list(cpus.get())} ({_name(irq)}, {by_movable[irq.number]} counted there)"
             items.append(evidence(cpus.source, text, format_list(left.get()) if left.known else ""))
-    managed = [irq for irq in here if irq.managed]
-    if managed:
-        items.append(
-            evidence(
-                _EFFECTIVE, f"{len(managed)} managed by the kernel: {_kinds(managed)}", "stay as they are"
-            )
-        )
     shared = sorted({c for irq in movable for c in _served_by(irq).get()} & apart)
     counted = sum(by_movable.values())
     message = (
-        "1 interrupt that could be moved is"
+        "1 IRQ that could be moved is"
         if len(movable) == 1
-        else f"{len(movable)} interrupts that could be moved are"
+        else f"{len(movable)} IRQs that could be moved are"
     )
-    message += f" served by {cpus_of(shared)}"
-    message += (
-        f", {counted} of them counted there since boot." if counted else "; none has fired there since boot."
-    )
+    fired_there = f"fired there {counted} times" if counted else "never fired there"
+    message += f" served by {cpus_of(shared)} and {fired_there} since boot."
     changes = []
     if left.known and left.get():
         nodes = _Nodes(machine)
@@ -508,7 +505,7 @@ def _spread(machine: Machine, active: list[Irq], cpus: list[int]) -> list[IrqAff
 @row(
     "irq.numa-distance",
     title="Interrupts are served on their device's NUMA node",
-    symptom="Every packet or completion is handled with remote memory: some 100 ns more for each cache miss.",
+    symptom="Every packet or completion is handled with remote memory: each cache miss takes longer.",
     cause="The driver's data lie on the device's node, and the interrupt is served by a CPU of another.",
     severity="warning",
     scope="runtime",

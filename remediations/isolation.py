@@ -224,7 +224,7 @@ def domain_flag(machine: Machine, profile: Profile) -> Verdict:
 @row(
     "isolation.nohz-full",
     title="The tick stops on CPUs for hot threads",
-    symptom="A pause of a few microseconds 100 to 1000 times a second (CONFIG_HZ) on an isolated CPU.",
+    symptom="A short pause 100 to 1000 times a second (CONFIG_HZ) on an isolated CPU.",
     cause=(
         "isolcpus= does not stop the scheduler's tick; nohz_full= does while one task alone runs on the "
         "CPU, and keeps kernel threads, unbound work and RCU callbacks away."
@@ -352,7 +352,7 @@ def boot_cpu(machine: Machine, profile: Profile) -> Verdict:
 @row(
     "isolation.smt-split",
     title="No core is shared between hot threads and housekeeping",
-    symptom="A hot thread is up to half as fast while the other thread of its core is busy.",
+    symptom="A hot thread slows down while the other thread of its core is busy.",
     cause="SMT siblings share one core's execution units and caches; isolation works by logical CPU.",
     severity="error",
     scope="boot",
@@ -385,7 +385,9 @@ def smt_split(machine: Machine, profile: Profile) -> Verdict:
     names = isolating_arguments(machine, hot)
     items = [
         evidence(
-            f"/sys/devices/system/cpu/cpu{core[0]}/topology/thread_siblings_list", core, "all of them or none"
+            f"/sys/devices/system/cpu/cpu{core[0]}/topology/thread_siblings_list",
+            core,
+            "all of them isolated, or none",
         )
         for core in cores[:8]
     ]

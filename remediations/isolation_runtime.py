@@ -149,7 +149,7 @@ def _names(tasks: list[CpuTask]) -> str:
 @row(
     "isolation.workqueues",
     title="Unbound kernel work stays on housekeeping CPUs",
-    symptom="kworker/u threads run on isolated CPUs for tens of microseconds.",
+    symptom="kworker/u threads take their turns on isolated CPUs.",
     cause="Unbound workqueues may use every CPU of this mask; masks of single queues only narrow it.",
     severity="warning",
     scope="runtime",
@@ -260,8 +260,8 @@ def _compare(verdict: Verdict, machine: Machine, quiet: dict[int, int], others: 
         *items,
         *polling,
         advice=(
-            "Counts since boot do not tell whether a busy thread is interrupted now: compare two samples of "
-            f"{_first_word(counts.source)} while one thread spins on an isolated CPU."
+            f"Compare two samples of {_first_word(counts.source)} while one thread spins on an isolated CPU: "
+            "counts since boot do not tell whether it is interrupted now."
         ),
     )
 

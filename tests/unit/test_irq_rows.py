@@ -66,9 +66,9 @@ def test_a_busy_nic_queue_on_an_isolated_cpu_is_an_error(tmp_path: Path) -> None
     assert finding.changes == [IrqAffinity(24, (0, 1, 4, 5))]
     texts = [item.value for item in finding.evidence]
     # IRQ 24 and the two NVMe queues 33 and 34; 900 + 60 + 50 of 2789 counted on CPUs 2, 3, 6, 7
-    assert texts[0] == "3 of 8 interrupts on isolated CPUs, 3 of them with counts"
+    assert texts[0] == "3 of 8 IRQs on isolated CPUs, 3 of them with counts"
     assert texts[1] == "1010 of 2789 (36.2 %) device interrupts counted on isolated CPUs"
-    assert any("2 managed by the kernel: nvme*q* 2" in text for text in texts)
+    assert any("2 managed by the kernel, which stay: nvme0q* 2" in text for text in texts)
 
 
 def test_a_stray_one_is_a_warning_and_an_idle_one_a_note(tmp_path: Path) -> None:
