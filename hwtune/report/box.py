@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwtune.model.intent import hot_cpus
-from hwtune.text.cpulist import format_list
+from hwtune.text.cpulist import show_list
 
 if TYPE_CHECKING:
     from hwtune.fact import Fact
@@ -56,9 +56,9 @@ def _node_parts(
     parts = []
     if cpus.known:
         mine = set(cpus.get()) & online if online else set(cpus.get())
-        parts.append(f"CPU {format_list(mine)}" if mine else "no CPU")
+        parts.append(f"CPU {show_list(mine)}" if mine else "no CPU")
         if mine & hot:
-            parts.append(f"isolated {format_list(mine & hot)}")
+            parts.append(f"isolated {show_list(mine & hot)}")
     if memory.known:
         parts.append(size(memory.get()))
     if kind is not None and kind.known:

@@ -96,3 +96,23 @@ def format_mask(cpus: Iterable[int]) -> str:
         words.append(digits[-8:])
         digits = digits[:-8]
     return ",".join((digits, *reversed(words)))
+
+
+def show_list(cpus: list[int] | set[int] | frozenset[int] | tuple[int, ...]) -> str:
+    """A list for people: as ``format_list``, but with taskset's strides ("0-78:2") where CPUs
+    are dealt out over nodes. The kernel writes strides in another way, so never hand it this."""
+    ordered = sorted(set(cpus))
+    parts: list[str] = []
+    i = 0
+    while i < len(ordered):
+        j = i
+        step = ordered[i + 1] - ordered[i] if i + 1 < len(ordered) else 0
+        while j + 1 < len(ordered) and ordered[j + 1] - ordered[j] == step:
+            j += 1
+        if step == 1 or j - i >= 3:
+            parts.append(f"{ordered[i]}-{ordered[j]}" + (f":{step}" if step > 1 else ""))
+            i = j + 1
+        else:
+            parts.append(str(ordered[i]))
+            i += 1
+    return ",".join(parts)

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwtune.text.cpulist import format_list, parse_list, parse_mask
+from hwtune.text.cpulist import format_list, parse_list, parse_mask, show_list
 
 
 @pytest.mark.parametrize(
@@ -70,3 +70,19 @@ def test_any_text_parses_or_is_refused(text: str) -> None:
         assert parse_list(text) == sorted(set(parse_list(text)))
     except ValueError:
         assert text.strip() not in ("", "(null)")
+
+
+@pytest.mark.parametrize(
+    ("cpus", "text"),
+    [
+        (range(0, 80, 2), "0-78:2"),
+        ([0, 2, 4, *range(12, 80, 2)], "0,2,4,12-78:2"),
+        ([0, 1, 2, 3, 8], "0-3,8"),
+        ([6, 7], "6-7"),
+        ([5], "5"),
+        ([], ""),
+        ([0, 4, 5], "0,4-5"),
+    ],
+)
+def test_lists_for_people_use_strides(cpus: list[int], text: str) -> None:
+    assert show_list(list(cpus)) == text
