@@ -26,6 +26,7 @@ _ESPS = ("/efi", "/boot", "/boot/efi")
 _LOADER_VARIABLES = "/sys/firmware/efi/efivars"
 _LOADER_VENDOR = "4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"  # systemd.io/BOOT_LOADER_INTERFACE
 _MOST_ENTRIES = 200
+_ENTRY_LIMIT = 1 << 16
 
 
 class Boot(NamedTuple):
@@ -167,7 +168,7 @@ def _entries(host: Host, directory: str) -> Fact[list[bls.Entry]]:
         return Fact(None, names.source, names.gap, names.detail)
     found: list[bls.Entry] = []
     for name in [n for n in names.get() if n.endswith(".conf")][-_MOST_ENTRIES:]:
-        text = host.text(f"{directory}/{name}")
+        text = host.text(f"{directory}/{name}", _ENTRY_LIMIT)
         if text.known:
             found.append(bls.parse(name.removesuffix(".conf"), text.get()))
         elif not text.absent:

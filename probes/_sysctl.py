@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hwtune.fact import INVALID, Fact, gap, known
+from hwtune.fact import INVALID, TOO_LARGE, Fact, gap, known
 from hwtune.model.kernel import Sysctls, SysctlSetting
 from hwtune.probes._sysctl_keys import KEYS
 from hwtune.text import sysctl_d
@@ -23,6 +23,7 @@ DIRECTORIES = (
 TRADITIONAL = "/etc/sysctl.conf"
 # A distribution ships some 20 files; what has more settings than this is no configuration.
 _MOST_FILES = 1000
+_MOST_SETTINGS = 20_000
 _MOST_KEYS = 2000
 
 
@@ -130,6 +131,8 @@ def _read_file(
     if not content.known:
         # A link that leads to nothing is passed over by systemd-sysctl as well.
         return None if content.absent else content
+    if len(into) > _MOST_SETTINGS:
+        return Fact(None, path, TOO_LARGE, f"over {_MOST_SETTINGS} settings before it")
     assignments, _ = sysctl_d.parse(content.get().decode("utf-8", "replace"))
     into.extend(
         SysctlSetting(a.key, a.value, place, a.line, a.optional, through)

@@ -271,7 +271,8 @@ def _unknown_to_kernel(verdict: Verdict, machine: Machine) -> None:
     (init, the initramfs, the loader), so only names of the kernel's own count, and near misses."""
     kernel = machine.kernel
     unknown = kernel.unknown_parameters
-    given = parse(" ".join(unknown.get())) if unknown.known else []
+    # A line of the log is 1 KiB at most; a pasted one may be anything.
+    given = parse(" ".join(unknown.get()[:200])) if unknown.known else []
     ignored = [a for a in given if _arguments.misses(a.name, a.value)]
     if ignored:
         names = list(dict.fromkeys(a.name for a in ignored))

@@ -14,9 +14,11 @@ _OPENING = ("if", "case", "for", "while", "until", "{")
 _CLOSING = ("fi", "esac", "done", "}")
 _PASSING = ("then", "else", "elif", "do", "!")
 _DECLARING = ("export", "readonly", "declare", "typeset", "local")
-# Far beyond any command line: what grows past these was made to.
-_LONGEST = 1 << 16
-_DEEPEST = 20
+# Far beyond any configuration: what grows past these was made to.
+_LONGEST = 1 << 13  # of a value, in characters
+_DEEPEST = 20  # expansions in expansions
+_MOST_EXPANDED = 1 << 20  # characters that the expansions of a file may come to
+_MOST = 1000  # variables, and entries of a menu
 
 
 def assign(text: str, variables: dict[str, str | None]) -> None:
@@ -50,6 +52,7 @@ class _Shell:
         self.depth = 0  # of compound commands: what is inside may or may not run
         self.parentheses = 0
         self.nesting = 0  # of expansions in expansions
+        self.expanded = 0
         self.conditional = False  # after && or ||
 
     def run(self) -> None:
@@ -201,19 +204,29 @@ class _Shell:
         # A variable of grub-mkconfig's own that nothing has set is empty; of any other we know nothing.
         value = self.variables.get(name, "" if name.startswith("GRUB_") and not self.lost else None)
         if not braced:
-            return _append(parts, value)
+            return self._append(parts, value)
         operator_start = self.at
         while self.at < len(self.text) and self.text[self.at] in ":-+" and self.at - operator_start < 2:
             self.at += 1
         operator = self.text[operator_start : self.at]
         word = self._inner_word()
         if operator == "" and word == "":
-            return _append(parts, value)
+            return self._append(parts, value)
         if operator not in (":-", "-", ":+", "+") or value is None:
             return False
         if operator.endswith("-"):
-            return _append(parts, value or word)
-        return _append(parts, word if value else "")
+            return self._append(parts, value or word)
+        return self._append(parts, word if value else "")
+
+    def _append(self, parts: list[str], value: str | None) -> bool:
+        if value is None:
+            return False
+        self.expanded += len(value)
+        if self.expanded > _MOST_EXPANDED:
+            self._lose()
+            return False
+        parts.append(value)
+        return True
 
     def _inner_word(self) -> str | None:
         """The rest of "${name...}" with its closing brace."""
@@ -234,13 +247,6 @@ class _Shell:
             self.at += 1
             if not depth:
                 return
-
-
-def _append(parts: list[str], value: str | None) -> bool:
-    if value is None:
-        return False
-    parts.append(value)
-    return True
 
 
 def _is_assignment(word: str) -> bool:
@@ -279,63 +285,78 @@ class _Level:
 
 def parse_menu(text: str, environment: dict[str, str]) -> Menu:
     """A generated grub.cfg with the variables of its grubenv."""
-    levels = [_Level("top")]
-    entries: list[Entry] = []
-    values = dict(environment)
-    default = "0"
-    bls = False
-    branches = 0
-    for raw in text.split("\n"):
-        line = raw.strip()
+    reader = _MenuReader(environment)
+    for line in text.split("\n"):
+        reader.line(line.strip())
+    return Menu(reader.entries, reader.default, reader.bls)
+
+
+class _MenuReader:
+    """Follows a grub.cfg line by line, as grub-mkconfig lays it out: a block opens at the end of a
+    line and closes on a line of its own."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.environment = environment
+        self.values = dict(environment)
+        self.levels = [_Level("top")]
+        self.entries: list[Entry] = []
+        self.default = "0"
+        self.bls = False
+        self.branches = 0
+
+    def line(self, line: str) -> None:
         word = line.split(None, 1)[0] if line else ""
-        if word in ("menuentry", "submenu") and line.endswith("{"):
-            levels.append(_level(word, words(line), levels))
-            if word == "menuentry":
-                entries.append(_entry(levels, [], values))
-        elif line.endswith("{"):
-            levels.append(_Level("other"))
+        if line.endswith("{"):
+            self._open(word, line)
         elif line == "}":
-            if len(levels) > 1:
-                levels.pop()
+            if len(self.levels) > 1:
+                self.levels.pop()
         elif word == "if":
-            branches += 1
+            self.branches += 1
         elif word == "fi":
-            branches = max(0, branches - 1)
-        elif word in ("linux", "linux16", "linuxefi") and levels[-1].kind == "menuentry":
-            entries[-1] = _entry(levels, words(line), values)
-        elif word == "set" and len(levels) == 1:
-            name, _, value = "".join(words(line)[1:2]).partition("=")
-            if name == "default":
-                default = _default(value, default, environment)
-            elif branches == 0 or (name == "kernelopts" and name not in environment):
-                # What is set in a branch is not known, but for the stand-in for a lost grubenv.
-                values[name] = expand(value, values)[:_LONGEST]
+            self.branches = max(0, self.branches - 1)
+        elif word in ("linux", "linux16", "linuxefi"):
+            if self.levels[-1].kind == "menuentry" and self.entries:
+                self.entries[-1] = self._entry(words(line))
+        elif word == "set" and len(self.levels) == 1:
+            self._set("".join(words(line)[1:2]))
         elif word == "blscfg":
-            bls = True
-    return Menu(entries, default, bls)
+            self.bls = True
 
+    def _open(self, word: str, line: str) -> None:
+        if word not in ("menuentry", "submenu") or len(self.entries) >= _MOST or len(self.levels) > _DEEPEST:
+            self.levels.append(_Level("other"))
+            return
+        parts = words(line)
+        parent = self.levels[-1]
+        id = ""
+        for i, part in enumerate(parts[2:-1], 2):
+            if part in ("--id", "$menuentry_id_option", "${menuentry_id_option}"):
+                id = parts[i + 1]
+        self.levels.append(_Level(word, parts[1] if len(parts) > 1 else "", id, parent.count))
+        parent.count += 1
+        if word == "menuentry":
+            self.entries.append(self._entry([]))
 
-def _level(kind: str, parts: list[str], levels: list[_Level]) -> _Level:
-    parent = levels[-1]
-    title = parts[1] if len(parts) > 1 else ""
-    id = ""
-    for i, part in enumerate(parts[2:-1], 2):
-        if part in ("--id", "$menuentry_id_option", "${menuentry_id_option}"):
-            id = parts[i + 1]
-    level = _Level(kind, title, id, parent.count)
-    parent.count += 1
-    return level
+    def _entry(self, parts: list[str]) -> Entry:
+        inside = [level for level in self.levels if level.kind in ("menuentry", "submenu")]
+        options = " ".join(expand(_quoted(part), self.values) for part in parts[2:])
+        return Entry(
+            tuple(level.index for level in inside),
+            tuple((level.title, level.id) for level in inside),
+            parts[1] if len(parts) > 1 else "",
+            " ".join(options.split()) if '"' not in options else options.strip(),
+        )
 
-
-def _entry(levels: list[_Level], parts: list[str], values: dict[str, str]) -> Entry:
-    inside = [level for level in levels if level.kind in ("menuentry", "submenu")]
-    options = " ".join(expand(_quoted(part), values) for part in parts[2:])
-    return Entry(
-        tuple(level.index for level in inside),
-        tuple((level.title, level.id) for level in inside),
-        parts[1] if len(parts) > 1 else "",
-        " ".join(options.split()) if '"' not in options else options.strip(),
-    )
+    def _set(self, assignment: str) -> None:
+        name, _, value = assignment.partition("=")
+        if name == "default":
+            self.default = _default(value, self.default, self.environment)
+            return
+        # What is set in a branch is not known, but for the stand-in for a lost grubenv.
+        certain = self.branches == 0 or (name == "kernelopts" and name not in self.environment)
+        if certain and (name in self.values or len(self.values) < _MOST):
+            self.values[name] = expand(value, self.values)
 
 
 def _quoted(part: str) -> str:
@@ -383,9 +404,11 @@ def parse_environment(text: str) -> dict[str, str]:
 
 
 def expand(text: str, values: dict[str, str]) -> str:
-    """``text`` with $name and ${name} replaced where their values are known."""
+    """``text`` with $name and ${name} replaced where their values are known; as it is where that
+    would be too long for any use."""
     if "$" not in text:
         return text
+    room = _LONGEST
     parts = text.split("$")
     found = [parts[0]]
     for part in parts[1:]:
@@ -396,7 +419,11 @@ def expand(text: str, values: dict[str, str]) -> str:
             length = next((i for i, c in enumerate(part) if not (c.isalnum() or c == "_")), len(part))
             name, rest = part[:length], part[length:]
             written = "$" + name
-        found.append(values.get(name, written) + rest)
+        value = values.get(name, written)
+        room -= len(value)
+        if room < 0:
+            return text
+        found.append(value + rest)
     return "".join(found)
 
 

@@ -98,6 +98,12 @@ def test_growth_without_end_is_cut() -> None:
     doubled = "A=xxxxxxxxxxxxxxxx\n" + 'A="$A$A"\n' * 60
     assert _assigned(doubled)["A"] is None
     assert _assigned("A=" + "${GRUB_B:-" * 5000)["A"] is None
+    assert _assigned("A=" + "x" * 8000 + "\nB=" + "$A" * 200_000)["B"] is None
+    menu = "set a=" + "x" * 8000 + "\n" + "".join(f"set b{i}=$a$a\n" for i in range(2000))
+    menu += 'menuentry "x" {\n linux /v ' + "$a" * 100_000 + "\n}\n" * 3000
+    entry = grub.choose(grub.parse_menu(menu, {}))
+    assert entry is not None
+    assert len(entry.options) <= 200_000
 
 
 @given(st.text())
