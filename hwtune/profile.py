@@ -78,7 +78,13 @@ class NvmeTargets(msgspec.Struct, forbid_unknown_fields=True):
     apst: bool  # whether autonomous power states may stay on
     scheduler: list[str]
     percentage_used_warning: int
+    # Power cuts are a finding where all three are exceeded: their share of the power cycles, their
+    # number per day of operation, and their number (installation and tests leave a few dozen).
     unsafe_shutdown_share_max: float
+    unsafe_shutdowns_per_day_max: float
+    unsafe_shutdowns_min: int
+    hot_share_max: float  # of the time in operation that a drive may have spent too hot or throttled
+    discard_mounts: bool  # whether file systems may be mounted with the option discard
 
 
 class GpuTargets(msgspec.Struct, forbid_unknown_fields=True):
