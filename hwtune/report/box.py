@@ -37,9 +37,11 @@ def picture(machine: Machine, profile: Profile) -> list[NodeLine]:
         # a kernel without NUMA, or a tree without node folders: one line for the whole box
         nodes[0] = _node_parts(machine.cpus.online, machine.memory.total_bytes, None, online, hot)
     sole = next(iter(nodes)) if len(nodes) == 1 else None
+    # where nothing tells the nodes, those that devices name are all that is known of them
+    open_set = not nodes
     for node_id, text in _devices(machine):
-        where = sole if sole is not None and (node_id is None or node_id not in nodes) else node_id
-        nodes.setdefault(where if where in nodes else None, []).append(text)
+        where = sole if sole is not None and node_id not in nodes else node_id
+        nodes.setdefault(where if where in nodes or open_set else None, []).append(text)
     return [
         NodeLine("node ?" if i is None else f"node {i}", parts)
         for i, parts in sorted(nodes.items(), key=lambda item: (item[0] is None, item[0] or 0))
@@ -113,7 +115,32 @@ def _devices(machine: Machine) -> list[tuple[int | None, str]]:
     for port in machine.network.ib_ports:
         rate = f"{port.rate_gbps.get():g} Gb/s" if port.rate_gbps.known else ""
         found.append((_node(port.numa_node), " ".join(p for p in (port.device, rate) if p)))
-    return found
+    return found + _only_in_pci(machine)
+
+
+# PCI classes (base and sub) of what a person looks for in a box, and what to call it
+_KINDS = {0x0300: "GPU", 0x0302: "GPU", 0x0108: "NVMe", 0x0200: "NIC", 0x0207: "IB", 0x1200: "accelerator"}
+# class 0300 is also the small display chip of a server's management controller
+_GPU_VENDORS = (0x10DE, 0x1002)
+
+
+def _only_in_pci(machine: Machine) -> list[tuple[int | None, str]]:
+    """Devices that only the PCI tree tells of (an lspci text, a tree without class folders),
+    counted by kind and link."""
+    told = {gpu.address for gpu in machine.gpu.gpus}
+    told |= {c.pci_address.value for c in machine.nvme.controllers}
+    told |= {n.pci_address.value for n in machine.network.nics}
+    told |= {p.pci_address.value for p in machine.network.ib_ports}
+    counts: dict[tuple[int | None, str], int] = {}
+    for device in machine.pci.devices:
+        kind = _KINDS.get(device.class_code.get() >> 8) if device.class_code.known else None
+        if kind is None or device.address in told or device.physical_function is not None:
+            continue
+        if kind == "GPU" and device.vendor.value not in _GPU_VENDORS:
+            continue
+        text = f"{kind} {link_text(device.link)}".rstrip()
+        counts[_node(device.numa_node), text] = counts.get((_node(device.numa_node), text), 0) + 1
+    return [(node, text if count == 1 else f"{count} {text}") for (node, text), count in counts.items()]
 
 
 def _node(fact: Fact[int]) -> int | None:

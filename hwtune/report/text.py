@@ -92,19 +92,22 @@ def _picture(diagnosis: Diagnosis, profile: Profile, style: Style) -> list[str]:
 
 
 def _grouped(parts: list[str]) -> list[str]:
-    """Parts as they are, but many alike but for their first word (drives, ports) on one."""
-    groups: dict[str, list[str]] = {}
-    for part in parts:
-        first, _, rest = part.partition(" ")
-        groups.setdefault(
-            rest if rest and not part.startswith(("CPU", "isolated", "no ")) else part, []
-        ).append(first)
-    found = []
-    for rest, names in groups.items():
-        if len(names) == 1:
-            found.append(next(p for p in parts if p == rest or p == f"{names[0]} {rest}"))
-        else:
-            found.append(f"{', '.join(names)}: {rest}" if rest not in parts else f"{len(names)} x {rest}")
+    """Parts as they are; those that are equal are counted, those that differ in their first word
+    alone (drives, ports) are named together."""
+    counted = {part: parts.count(part) for part in dict.fromkeys(parts)}
+    alike: dict[str, list[str]] = {}
+    for part, count in counted.items():
+        name, _, rest = part.partition(" ")
+        if count == 1 and rest and name[-1].isdigit() and not name.isdigit():
+            alike.setdefault(rest, []).append(part)
+    found: list[str] = []
+    for part, count in counted.items():
+        rest = part.partition(" ")[2]
+        group = alike.get(rest, [])
+        if part not in group or len(group) == 1:
+            found.append(part if count == 1 else f"{count} {part}")
+        elif part == group[0]:
+            found.append(f"{', '.join(p.partition(' ')[0] for p in group)} {rest}")
     return found
 
 

@@ -15,7 +15,7 @@ from hwtune.report.clean import clean
 from hwtune.report.published import encode, publish
 from hwtune.report.schema import schema
 from hwtune.report.terminal import Style
-from hwtune.report.text import render
+from hwtune.report.text import _grouped, render
 
 
 class _Host:
@@ -74,6 +74,50 @@ def test_a_box_with_one_node_owns_what_names_no_node() -> None:
     machine = _machine()
     machine.numa.nodes = machine.numa.nodes[:1]
     assert [n.name for n in picture(machine, load())] == ["node 0"]
+
+
+def test_many_alike_are_named_or_counted_together() -> None:
+    parts = [
+        "CPU 0-3",
+        "62 GiB",
+        "nvme0 x4 16 GT/s",
+        "eth0 25 Gb/s",
+        "nvme1 x4 16 GT/s",
+        "GPU H100",
+        "GPU H100",
+    ]
+    assert _grouped(parts) == ["CPU 0-3", "62 GiB", "nvme0, nvme1 x4 16 GT/s", "eth0 25 Gb/s", "2 GPU H100"]
+
+
+def test_nodes_that_only_devices_name_are_drawn() -> None:
+    machine = Machine()
+    machine.nvme.controllers = [NvmeController(name="nvme0", numa_node=known(1, "t"))]
+    assert [(n.name, n.parts) for n in picture(machine, load())] == [("node 1", ["nvme0"])]
+
+
+def test_what_only_the_pci_tree_knows_is_counted_by_kind() -> None:
+    from hwtune.model.pci import Link, PciDevice
+
+    def device(address: str, kind: int, vendor: int, node: int) -> PciDevice:
+        link = Link(current_gts=known(16.0, "t"), current_width=known(4, "t"))
+        return PciDevice(
+            address=address,
+            class_code=known(kind, "t"),
+            vendor=known(vendor, "t"),
+            numa_node=known(node, "t"),
+            link=link,
+        )
+
+    machine = _machine()
+    machine.pci.devices = [
+        device("0000:01:00.0", 0x010802, 0x144D, 1),
+        device("0000:02:00.0", 0x010802, 0x144D, 1),
+        device("0000:03:00.0", 0x030200, 0x10DE, 0),
+        device("0000:04:00.0", 0x030000, 0x102B, 0),  # the display chip of a management controller
+    ]
+    lines = {n.name: n.parts for n in picture(machine, load())}
+    assert lines["node 1"][-1] == "2 NVMe x4 16 GT/s"
+    assert lines["node 0"][-1] == "GPU x4 16 GT/s"
 
 
 @pytest.mark.parametrize(
