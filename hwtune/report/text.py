@@ -120,9 +120,8 @@ def _row(result: RowResult, severity: str, style: Style) -> list[str]:
     subject = subjects[0] if len(subjects) == 1 else f"{len(subjects)} found"
     left = f"{label:<8}{result.id}"
     gap = max(3, style.width - len(left) - len(subject))
-    lines = [
-        f"{style.paint(label, severity)}{' ' * (8 - len(label))}{style.paint(result.id, 'bold')}{' ' * gap}{subject}"
-    ]
+    head = style.paint(label, severity) + " " * (8 - len(label)) + style.paint(result.id, "bold")
+    lines = [head + " " * gap + subject]
     for finding in findings[:_FINDINGS_MAX]:
         message = finding.message if len(findings) == 1 else f"{finding.subject}: {finding.message}"
         lines += _paragraph(clean(message), 2, style)
