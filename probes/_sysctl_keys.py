@@ -24,4 +24,5 @@ KEYS: tuple[str, ...] = (
     "vm.compaction_proactiveness",
     "vm.compact_unevictable_allowed",
     "vm.numa_stat",
+    "kernel.printk",
 )

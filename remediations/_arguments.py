@@ -53,6 +53,11 @@ def of_user_space(name: str) -> bool:
     return name.startswith(USER_SPACE) or name.isupper()
 
 
+def may_repeat(name: str) -> bool:
+    """Whether to give it again is no contradiction."""
+    return name in REPEATABLE or name in HARMLESS or of_user_space(name)
+
+
 def misses(name: str, value: str | None) -> bool:
     """Whether it matters that a kernel does not know this argument."""
     return name in TUNING and name not in _NEGATIONS and value not in _OFF

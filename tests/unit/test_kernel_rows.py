@@ -352,6 +352,44 @@ def test_length_is_not_known(tmp_path: Path) -> None:
     assert said(tmp_path, "kernel.cmdline-length", {}, complete=False).outcome == UNKNOWN
 
 
+# -- serial-console --------------------------------------------------------------------------------
+
+SERIAL = "kernel.serial-console"
+METAL = {"/proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu\n"}
+
+
+@pytest.mark.parametrize(
+    ("cmdline", "printk", "outcome"),
+    [
+        ("console=tty0 console=ttyS0,115200n8", "7\t4\t1\t7", FINDING),
+        ("console=ttyS0", "4\t4\t1\t7", OK),
+        ("console=tty0 quiet", "7\t4\t1\t7", NOT_APPLICABLE),
+        ("console=ttyS0", Gap("denied"), UNKNOWN),
+        ("console=ttyS0", "", UNKNOWN),
+    ],
+)
+def test_serial_console(tmp_path: Path, cmdline: str, printk: Any, outcome: str) -> None:
+    files = {**METAL, "/proc/cmdline": cmdline, "/proc/sys/kernel/printk": printk}
+    assert said(tmp_path, SERIAL, files).outcome == outcome
+
+
+def test_the_slowest_serial_line_counts(tmp_path: Path) -> None:
+    cmdline = "console=ttyS0,115200n8 console=ttyS1"  # 9600 baud: 80 characters of ten bits in 83 ms
+    files = {**METAL, "/proc/cmdline": cmdline, "/proc/sys/kernel/printk": "7 4 1 7"}
+    result = said(tmp_path, SERIAL, files)
+    assert "83 ms" in result.findings[0].message
+    assert evidence(result)[0] == ("/proc/cmdline", "console=ttyS1")
+    assert result.findings[0].evidence[1].expected == "4 4 1 7"
+
+
+def test_serial_console_of_a_real_time_kernel_or_a_virtual_machine(tmp_path: Path) -> None:
+    files = {"/proc/cmdline": "console=ttyS0", "/proc/sys/kernel/printk": "7 4 1 7"}
+    version = {"/proc/sys/kernel/version": "#1 SMP PREEMPT_RT x"}
+    assert said(tmp_path / "a", SERIAL, {**METAL, **files, **version}).outcome == OK
+    guest = {"/proc/cpuinfo": "flags\t: x\nflags\t: hypervisor\n"}
+    assert said(tmp_path / "b", SERIAL, {**files, **guest}).outcome == NOT_APPLICABLE
+
+
 # -- lockdown, taint -----------------------------------------------------------------------------------
 
 
