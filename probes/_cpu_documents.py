@@ -1,22 +1,17 @@
-"""What pasted texts tell of CPUs: lscpu where the tree is silent, and measured latencies."""
+"""What pasted texts tell of CPUs: cpuinfo and lscpu where the tree is silent, and measured latencies."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hwtune.fact import INVALID, Fact, gap, known
-from hwtune.model.cpus import Cpu, Measured
-from hwtune.text import lscpu
-from hwtune.text.cpulist import MAX_CPUS
+from hwtune.fact import Fact, known
+from hwtune.model.cpus import Measured
 from hwtune.text.proc_cpuinfo import parse as parse_cpuinfo
 
 if TYPE_CHECKING:
     from hwtune.host.base import Host
     from hwtune.model.cpus import Cpus
     from hwtune.text.proc_cpuinfo import CpuInfo
-
-_TEXTS = {"model_name": "Model name", "vendor": "Vendor ID", "architecture": "Architecture"}
-_NUMBERS = {"family": "CPU family", "model": "Model", "threads_per_core": "Thread(s) per core"}
 
 
 def cpuinfo(host: Host, missing: Fact[CpuInfo]) -> Fact[CpuInfo]:
@@ -31,66 +26,10 @@ def cpuinfo(host: Host, missing: Fact[CpuInfo]) -> Fact[CpuInfo]:
 
 def fill(host: Host, cpus: Cpus) -> None:
     for document in host.documents("lscpu"):
-        _lscpu(cpus, lscpu.fields(document.text), document.path)
+        from hwtune.probes import _cpu_lscpu
+
+        _cpu_lscpu.fill(cpus, document.text, document.path)
     cpus.measured = _measured(host)
-
-
-def _lscpu(cpus: Cpus, found: dict[str, str], source: str) -> None:
-    """Fill what is not known yet."""
-    for field, name in _TEXTS.items():
-        if found.get(name) and found[name] != "-":
-            _keep(cpus, field, known(found[name], source))
-    for field, name in _NUMBERS.items():
-        if found.get(name, "").isdecimal():
-            _keep(cpus, field, known(int(found[name]), source))
-    if found.get("Flags"):
-        _keep(cpus, "flags", known(found["Flags"].split(), source))
-    for field, name in (("online", "On-line CPU(s)"), ("offline", "Off-line CPU(s)")):
-        text = found.get(f"{name} list") or found.get(f"{name} mask")
-        if text:
-            _keep(cpus, field, _list(text, f"{source} {name}", source))
-    _counts(cpus, found, source)
-    _members(cpus, lscpu.node_cpus(found))
-    if not cpus.vulnerabilities_listed.known and (names := lscpu.vulnerabilities(found)):
-        cpus.vulnerabilities = {name: known(text, source) for name, text in names.items()}
-        cpus.vulnerabilities_listed = known(True, source)
-
-
-def _keep(cpus: Cpus, field: str, fact: Fact[Any]) -> None:
-    setattr(cpus, field, getattr(cpus, field).or_else(fact))
-
-
-def _list(text: str, place: str, source: str) -> Fact[list[int]]:
-    try:
-        return known(lscpu.cpus(text), source)
-    except ValueError:
-        return gap(INVALID, place, repr(text[:60]))
-
-
-def _counts(cpus: Cpus, found: dict[str, str], source: str) -> None:
-    sockets = found.get("Socket(s)", "")
-    cores = found.get("Core(s) per socket", "")
-    if not sockets.isdecimal():
-        return
-    _keep(cpus, "package_count", known(int(sockets), source))
-    if cores.isdecimal():
-        _keep(cpus, "core_count", known(int(cores) * int(sockets), source))
-    if found.get("Thread(s) per core") == "1":
-        _keep(cpus, "smt", known([], source))  # no core has two; of more lscpu does not say which
-
-
-def _members(cpus: Cpus, nodes: dict[int, list[int]]) -> None:
-    by_id = {cpu.id: cpu for cpu in cpus.cpus}
-    for number in cpus.online.value or []:
-        if number < MAX_CPUS and number not in by_id:
-            by_id[number] = Cpu(id=number)
-    cpus.cpus = [by_id[number] for number in sorted(by_id)]
-    if any(cpu.node is not None for cpu in cpus.cpus):
-        return
-    for node, members in nodes.items():
-        for number in members:
-            if number in by_id:
-                by_id[number].node = node
 
 
 def _measured(host: Host) -> list[Measured]:

@@ -32,6 +32,8 @@ def read(host: Host, cpus: Cpus, asked: list[Cpu]) -> None:
     folders, cpus.policies_listed = _folders(host, asked)
     if folders:
         cpus.policies = _policies(host, folders)
+    first = asked[0].id if asked else 0
+    cpus.nominal_khz = host.integer(f"{BASE}/cpu{first}/acpi_cppc/nominal_freq").map(lambda mhz: mhz * 1000)
     cpus.pstate_driver = _pstate(host)
     cpus.min_perf_pct = host.integer(f"{BASE}/intel_pstate/min_perf_pct")
     cpus.max_perf_pct = host.integer(f"{BASE}/intel_pstate/max_perf_pct")
@@ -50,13 +52,17 @@ def _folders(host: Host, asked: list[Cpu]) -> tuple[list[tuple[int, str]], Fact[
     first = host.names(own[0][1]) if own else common
     if own and first.known:
         return own, known(True, f"{BASE}/cpu*/cpufreq")
-    return [], common.map(lambda _: True) if common.known else first.or_else(common).map(bool)
+    # An empty common folder is what a kernel without a driver has, and what a capture may have left
+    # of a full one: the CPU's own entry tells which, as only a host that knows says "absent".
+    if own and common.known:
+        return [], first.map(bool)
+    return [], common.or_else(first).map(bool)
 
 
 def _policies(host: Host, folders: list[tuple[int, str]]) -> list[FrequencyPolicy]:
     present = host.names(folders[0][1]).value or []
     optional = {name for name in _OPTIONAL if name in present}
-    driver = host.text(f"{folders[0][1]}/scaling_driver")
+    driver = host.parse(f"{folders[0][1]}/scaling_driver", word)
     governors = host.parse(f"{folders[0][1]}/scaling_available_governors", str.split)
     preferences: dict[str | None, Fact[list[str]]] = {}
     found: list[FrequencyPolicy] = []
@@ -82,13 +88,13 @@ def _policy(host: Host, number: int, folder: str, optional: Iterable[str]) -> Fr
     if not cpus.value:
         cpus = host.parse(f"{folder}/related_cpus", _spaced)
     policy = FrequencyPolicy(id=number, cpus=cpus.value or [number], path=folder)
-    policy.governor = host.text(f"{folder}/scaling_governor")
+    policy.governor = host.parse(f"{folder}/scaling_governor", word)
     policy.min_khz = host.integer(f"{folder}/scaling_min_freq")
     policy.max_khz = host.integer(f"{folder}/scaling_max_freq")
     policy.hardware_min_khz = host.integer(f"{folder}/cpuinfo_min_freq")
     policy.hardware_max_khz = host.integer(f"{folder}/cpuinfo_max_freq")
     if "energy_performance_preference" in optional:
-        policy.preference = host.text(f"{folder}/energy_performance_preference")
+        policy.preference = host.parse(f"{folder}/energy_performance_preference", word)
     if "scaling_available_frequencies" in optional:
         policy.table_max_khz = host.parse(f"{folder}/scaling_available_frequencies", _highest)
     if "base_frequency" in optional:
@@ -96,6 +102,13 @@ def _policy(host: Host, number: int, folder: str, optional: Iterable[str]) -> Fr
     if "bios_limit" in optional:
         policy.bios_limit_khz = host.integer(f"{folder}/bios_limit")
     return policy
+
+
+def word(text: str) -> str:
+    """The one word of a file that always has one: an empty one was not captured as it was."""
+    if not text:
+        raise ValueError("empty")
+    return text
 
 
 def _spaced(text: str) -> list[int]:
@@ -111,10 +124,10 @@ def _highest(text: str) -> int:
 
 
 def _pstate(host: Host) -> Fact[str]:
-    intel = host.text(f"{BASE}/intel_pstate/status")
+    intel = host.parse(f"{BASE}/intel_pstate/status", word)
     if intel.known:
         return intel.map(lambda status: f"intel_pstate {status}")
-    amd = host.text(f"{BASE}/amd_pstate/status")
+    amd = host.parse(f"{BASE}/amd_pstate/status", word)
     return amd.map(lambda status: f"amd_pstate {status}") if amd.known else intel
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hwtune.fact import Fact, gap, known
 from hwtune.model.cpus import IdleGroup, IdleState
-from hwtune.probes._cpu_frequency import per_cpu
+from hwtune.probes._cpu_frequency import per_cpu, word
 from hwtune.probes._cpu_topology import BASE
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def read(host: Host, cpus: Cpus, asked: list[Cpu]) -> None:
-    cpus.idle_driver = host.text(f"{BASE}/cpuidle/current_driver")
+    cpus.idle_driver = host.parse(f"{BASE}/cpuidle/current_driver", word)
     governor = host.text(f"{BASE}/cpuidle/current_governor")
     cpus.idle_governor = governor.or_else(host.text(f"{BASE}/cpuidle/current_governor_ro"))
     cpus.idle_groups, cpus.idle_listed = _groups(host, asked)

@@ -144,6 +144,7 @@ class Cpus(msgspec.Struct):
 
     policies: list[FrequencyPolicy] = []
     policies_listed: Fact[bool] = not_probed()
+    nominal_khz: Fact[int] = not_probed()  # of the first CPU, by ACPI (CPPC); without turbo
     pstate_driver: Fact[str] = not_probed()  # "intel_pstate active", "amd_pstate passive" ...
     turbo: Fact[bool] = not_probed()  # True where boost frequencies are allowed
     min_perf_pct: Fact[int] = not_probed()  # of intel_pstate

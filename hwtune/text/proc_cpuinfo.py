@@ -32,9 +32,9 @@ PARTS = {
     (0xC0, 0xAC4): "Ampere-1a",
 }  # fmt: skip
 
-_S390_CPU = re.compile(r"^processor (\d+): .*\bmachine = (\w+)", re.MULTILINE)
-_SPARC_CPU = re.compile(r"^CPU(\d+):\s+online", re.MULTILINE)
-_FREQUENCY = re.compile(r"@ *([\d.]+) *GHz")
+# Compiled where a text needs them, which is rare.
+_S390_CPU = r"(?m)^processor (\d+): .*\bmachine = (\w+)"
+_SPARC_CPU = r"(?m)^CPU(\d+):\s+online"
 
 _MODEL_NAMES = ("model name", "Model Name", "cpu", "Processor", "uarch")
 _VENDORS = ("vendor_id", "vendor", "mvendorid")
@@ -101,12 +101,6 @@ class CpuInfo(NamedTuple):
         return "sparc64" if first.get("type", "").startswith("sun4") else None
 
     @property
-    def nominal_mhz(self) -> float | None:
-        """The base clock that Intel writes into the model name ("@ 2.10GHz")."""
-        match = _FREQUENCY.search(self.first.get("model name", ""))
-        return float(match[1]) * 1000 if match is not None else None
-
-    @property
     def siblings(self) -> list[list[int]] | None:
         """CPUs by core, where package and core numbers of every CPU are told and the counts that x86
         prints beside them ("siblings" threads and "cpu cores" of a package) agree; else None."""
@@ -167,9 +161,9 @@ def _note(found: CpuInfo, cpu: int, name: str, value: str) -> None:
 def _finish(found: CpuInfo, text: str) -> CpuInfo:
     machine = ""
     if not found.cpus:
-        s390 = _S390_CPU.findall(text)
+        s390 = re.findall(_S390_CPU, text)
         machine = s390[0][1] if s390 else ""
-        numbers = [number for number, _ in s390] or _SPARC_CPU.findall(text)
+        numbers = [number for number, _ in s390] or re.findall(_SPARC_CPU, text)
         found.cpus.extend(cpu for cpu in map(_cpu, numbers) if cpu is not None)
     if not found.cpus and not found.first:
         raise ValueError("not a cpuinfo")
