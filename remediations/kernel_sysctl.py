@@ -37,7 +37,7 @@ _PARTNER = {a: b for pair in _PAIRS for a, b in (pair, pair[::-1])}
 _TELLING = (
     "vm.", "net.core.", "net.ipv4.tcp_", "net.ipv4.udp_", "kernel.sched_", "kernel.numa_balancing",
     "kernel.nmi_watchdog", "kernel.watchdog", "kernel.soft_watchdog", "kernel.timer_migration",
-    "kernel.hung_task", "kernel.perf_cpu", "kernel.softlockup", "kernel.unprivileged_bpf",
+    "kernel.hung_task", "kernel.perf_cpu", "kernel.softlockup",
 )  # fmt: skip
 # Writing these does something and leaves no value to compare.
 _ACTIONS = frozenset(("vm.drop_caches", "vm.compact_memory", "vm.stat_refresh", "net.ipv4.route.flush"))
