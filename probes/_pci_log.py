@@ -67,7 +67,7 @@ _OTHERS = (
         "inaccessible",
         re.compile(_PREFIX + r"Unable to change power state from \w+ to \w+, device inaccessible", re.ASCII),
     ),
-    ("slot-power", re.compile(_PREFIX + r"Detected insufficient power on the PCIe slot", re.ASCII)),
+    ("slot-power", re.compile(_PREFIX + r".{0,60}?Detected insufficient power on the PCIe slot", re.ASCII)),
 )
 
 _FIRMWARE_KINDS = {"corrected": "aer-correctable", "recoverable": "aer-nonfatal", "fatal": "aer-fatal"}

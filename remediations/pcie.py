@@ -77,8 +77,8 @@ def _narrow(
     severity = _severity(machine, end, sure)
     if resting and severity == "error":
         severity = "warning"
-    told = _told(end, sure, peers, f"x{width}", f"x{target}")
-    if resting:
+    told = _told(machine, end, sure, peers, f"x{width}", f"x{target}")
+    if resting and severity != "info":
         told += " This was read while the GPU may be idle: look again under load."
     verdict.finding(
         end.subject,
@@ -135,7 +135,7 @@ def _slow(
     verdict: Verdict, machine: Machine, end: Endpoint, target: float, sure: bool, peers: int | None
 ) -> None:
     link = end.link
-    told = _told(end, sure, peers, gts(link.current_gts.get()), gts(target))
+    told = _told(machine, end, sure, peers, gts(link.current_gts.get()), gts(target))
     items = [evidence(link.current_gts.source, gts(link.current_gts.get()), gts(target))]
     advice = _advice(machine, end, sure)
     limit = end.port.link.target_gts if end.port is not None else None
@@ -219,9 +219,11 @@ def _severity(machine: Machine, end: Endpoint, sure: bool) -> str:
     return "error" if both or share <= _pcie.GRAVE else "warning"
 
 
-def _told(end: Endpoint, sure: bool, peers: int | None, value: str, target: str) -> str:
+def _told(machine: Machine, end: Endpoint, sure: bool, peers: int | None, value: str, target: str) -> str:
     link = end.link
-    if peers is not None:
+    if _pcie.in_guest(machine, end):
+        told = f"This virtual machine gives the {end.noun} {value} of the {target} that it can do."
+    elif peers is not None:
         told = f"The {end.noun} runs at {value}; {peers} others like it run at {target}."
     elif sure:
         told = f"The {end.noun} runs at {value}, though both ends of its link can do {target}."
@@ -229,9 +231,12 @@ def _told(end: Endpoint, sure: bool, peers: int | None, value: str, target: str)
         told = f"The {end.noun} runs at {value} and can do {target}; what its port can do is not known here."
     now = _pcie.current(link)
     most = _pcie.expected(link) if sure else _pcie.capable(link)
-    if now is not None and most is not None and now < most:
-        told += f" In all {show_link(link)}: {now / 8:.2f} of {most / 8:.2f} GB/s ({now / most:.0%})."
-    return told
+    if now is None or most is None or now >= most:
+        return told
+    full = link.expected_gts if sure else link.max_gts
+    if end.idle is not False and link.current_gts.get() < full.get():
+        return told  # at rest the speed says nothing, nor does the product
+    return told + f" In all {show_link(link)}: {now / 8:.2f} of {most / 8:.2f} GB/s ({now / most:.0%})."
 
 
 def _advice(machine: Machine, end: Endpoint, sure: bool) -> str:
