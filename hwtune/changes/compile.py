@@ -1,0 +1,92 @@
+"""From a typed change to the targets that it sets now and the items that it keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hwtune.changes import kinds
+from hwtune.changes.stores import Item
+from hwtune.changes.system import ChangeError
+from hwtune.changes.targets import (
+    Attribute,
+    Directory,
+    ExclusiveSysctls,
+    OwnedFile,
+    Target,
+    Unit,
+    sysctl_path,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hwtune.changes.system import System
+
+
+class Compiled(NamedTuple):
+    """``targets``: (target, value) in the order in which they are set; ``items``: what lasts."""
+
+    targets: list[tuple[Target, Any]]
+    items: list[Item]
+
+
+_EXCLUSIVE = (
+    ("vm.dirty_bytes", "vm.dirty_ratio"),
+    ("vm.dirty_background_bytes", "vm.dirty_background_ratio"),
+)
+# attributes that show their choices with the present one in brackets
+_CHOICES = ("/transparent_hugepage/", "/queue/scheduler", "/parameters/policy")
+
+
+def compile_change(change: kinds.Change, system: System) -> Compiled:
+    """Raises ``ChangeError`` for what cannot be done on this system."""
+    maker = _MAKERS.get(type(change))
+    if maker is None:
+        raise ChangeError(f"{type(change).__name__} cannot be applied by this version")
+    return maker(change, system)
+
+
+def _sysctl(change: kinds.SysctlChange, system: System) -> Compiled:
+    item = Item("sysctl", change.key, change.value)
+    for pair in _EXCLUSIVE:
+        if change.key in pair:
+            return Compiled([(ExclusiveSysctls(pair), f"{change.key} = {change.value}")], [item])
+    return Compiled([(Attribute(sysctl_path(change.key)), change.value)], [item])
+
+
+def _sysfs(change: kinds.SysfsAttribute, system: System) -> Compiled:
+    form = "choice" if any(part in change.path for part in _CHOICES) else "text"
+    if change.path.endswith("/cpumask"):
+        form = "mask"
+    return Compiled(
+        [(Attribute(change.path, form), change.value)], [Item(change.persist, change.path, change.value)]
+    )
+
+
+def _unit(change: kinds.UnitState, system: System) -> Compiled:
+    value = {"started": "enabled active", "stopped": "disabled inactive", "masked": "masked inactive"}[
+        change.state
+    ]
+    return Compiled([(Unit(change.unit), value)], [])
+
+
+_MAKERS: dict[type, Callable[[Any, System], Compiled]] = {
+    kinds.SysctlChange: _sysctl,
+    kinds.SysfsAttribute: _sysfs,
+    kinds.UnitState: _unit,
+}
+
+
+def target_from_key(key: str) -> Target:
+    """The target that a journal's key names. Raises ``ChangeError`` for an unknown kind."""
+    kind, _, rest = key.partition(" ")
+    if kind == "attribute":
+        form, _, path = rest.partition(" ")
+        return Attribute(path, form)
+    if kind == "exclusive":
+        one, _, other = rest.partition(" ")
+        return ExclusiveSysctls((one, other))
+    makers: dict[str, Callable[[str], Target]] = {"file": OwnedFile, "directory": Directory, "unit": Unit}
+    if kind not in makers:
+        raise ChangeError(f"this version knows no {kind} targets; use the one that wrote the journal")
+    return makers[kind](rest)

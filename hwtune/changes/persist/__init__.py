@@ -1,0 +1,5 @@
+"""The stores, one module each."""
+
+from hwtune.changes.persist import sysctl_d
+
+STORES = (sysctl_d.STORE,)

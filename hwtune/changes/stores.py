@@ -1,0 +1,67 @@
+"""Where changes are kept across boots: the system's own places.
+
+A store turns the items that all change sets in force want to last into whole files. It never
+edits a file that is not hwtune's own (two exceptions, told where they are: the environment of
+irqbalance and the kernel arguments of loaders without drop-ins). Files carry a header that says
+what wrote them and how to remove them, and names under which they really win.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hwtune.changes.system import System
+
+
+class Item(NamedTuple):
+    """Something that a change wants to last: in ``store``, under ``key``, this ``value``."""
+
+    store: str
+    key: str
+    value: str
+
+
+class Render(NamedTuple):
+    """A file that a store wants: its path and content, None to have none."""
+
+    path: str
+    content: str | None
+    mode: int = 0o644
+
+
+class Store(NamedTuple):
+    """``render``: all items of the store -> the files that hold them (the same paths with None for
+    no items). ``refresh``: commands that make the system take notice, run after files changed."""
+
+    name: str
+    render: Callable[[System, Sequence[Item]], list[Render]]
+    refresh: Callable[[System, Sequence[Item]], list[list[str]]]
+
+
+def _template(name: str, **values: object) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("hwtune", "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # configuration files, not markup
+    )
+    return environment.get_template(name).render(**values)
+
+
+def render_template(name: str, **values: object) -> str:
+    """A configuration file from ``hwtune/templates``, with the common header."""
+    return _template(name, **values)
+
+
+def stores() -> dict[str, Store]:
+    """All stores by name. Imported here, since each brings its own knowledge."""
+    from hwtune.changes import persist
+
+    return {store.name: store for store in persist.STORES}
