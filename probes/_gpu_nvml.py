@@ -117,7 +117,7 @@ class Answers:
             return known(value, source)
         try:
             return known(parse(value), source)
-        except (ValueError, TypeError, KeyError, IndexError):
+        except (ValueError, TypeError, KeyError, IndexError, AttributeError):
             return gap(INVALID, source, repr(value)[:60])
 
     def either(self, *calls: str, parse: Callable[[Any], Any] | None = None) -> Fact[Any]:
@@ -304,7 +304,7 @@ def _processes(said: Answers) -> Fact[list[GpuProcess]]:
     first: Fact[Any] | None = None
     for kind in ("Compute", "Graphics"):
         fact = said.either(
-            *(f"nvmlDeviceGet{kind}RunningProcesses_v{version}" for version in (3, 2)), parse=list
+            *(f"nvmlDeviceGet{kind}RunningProcesses_v{version}" for version in (3, 2)), parse=_pids
         )
         first = first or fact
         for pid, memory in fact.value or []:
@@ -390,7 +390,8 @@ def _lost(said: Answers) -> Fact[bool]:
 
 
 def _fabric_numbers(info: dict[str, int]) -> dict[str, int]:
-    return {"healthSummary": 0, **{key: int(info[key]) for key in ("state", "status", "healthMask")}, **info}
+    wanted = {key: int(info[key]) for key in ("state", "status", "healthMask")}
+    return {**wanted, "healthSummary": int(info.get("healthSummary", 0))}
 
 
 def _fabric(gpu: Gpu, said: Answers) -> None:

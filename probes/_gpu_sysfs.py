@@ -11,7 +11,10 @@ from hwtune.text.cpulist import parse_list
 from hwtune.text.pci_address import normal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hwtune.host.base import Host
+    from hwtune.text.lspci import Function
 
 _DEVICES = "/sys/bus/pci/devices"
 _NVIDIA = "/proc/driver/nvidia"
@@ -19,7 +22,9 @@ _VENDORS = {"0x10de": "nvidia", "0x1002": "amd"}
 # class codes without the programming interface
 _DISPLAY = ("0x0300", "0x0302", "0x0380")
 _NVSWITCH = "0x0680"
-_VERSION = re.compile(r"Kernel Module(?: for \S+)?\s+(\d{3}(?:\.\d+){1,2})")
+_DISPLAY_CLASSES = tuple(int(kind, 16) for kind in _DISPLAY)
+_NVSWITCH_CLASS = int(_NVSWITCH, 16)
+_VERSION = r"Kernel Module(?: for \S+)?\s+(\d{3}(?:\.\d+){1,2})"
 
 
 def read(host: Host, gpu_host: GpuHost) -> list[Gpu]:
@@ -42,6 +47,69 @@ def read(host: Host, gpu_host: GpuHost) -> list[Gpu]:
         switches += kind == _NVSWITCH and vendor == "nvidia"
     gpu_host.nvswitches = gpu_host.listed.map(lambda _: switches)
     return gpus
+
+
+def read_documents(host: Host, gpu_host: GpuHost) -> list[Gpu]:
+    """The same in pasted lists of PCI functions. Only what such a list says counts: somebody may
+    have cut out a few lines of it."""
+    found: dict[str, Gpu] = {}
+    switches: set[str] = set()
+    for source, function in _functions(host):
+        vendor = _vendor(function)
+        kind = (function.class_code or 0) >> 8
+        if kind == _NVSWITCH_CLASS and vendor == "nvidia":
+            switches.add(function.address)
+        if kind not in _DISPLAY_CLASSES or not vendor or function.address in found:
+            continue
+        gpu = found[function.address] = Gpu(
+            index=None, address=function.address, source=source, vendor=vendor
+        )
+        if function.name:
+            gpu.name = known(function.name, source)
+        if function.driver:
+            gpu.driver = known(function.driver, source)
+        if function.numa_node is not None:
+            gpu.numa_node = known(function.numa_node, source)
+    if switches and not gpu_host.nvswitches.known:
+        gpu_host.nvswitches = known(len(switches), "lspci")
+    return list(found.values())
+
+
+def _functions(host: Host) -> Iterator[tuple[str, Function]]:
+    from hwtune.text import lspci, udev_pci
+
+    for kind in ("lspci -v", "lspci"):
+        for document in host.documents(kind):
+            yield from ((document.path, function) for function in lspci.parse(document.text).functions)
+    for document in host.documents("lspci -mm"):
+        yield from ((document.path, function) for function in lspci.parse_records(document.text))
+    for document in host.documents("udevadm info --export-db"):
+        for path, said in udev_pci.records(document.text):
+            address = normal(path.rpartition("/")[2])
+            if address is not None:
+                yield document.path, _by_udev(address, said)
+
+
+def _by_udev(address: str, said: dict[str, str]) -> Function:
+    from hwtune.text.lspci import Function
+
+    vendor, _, _ = said.get("PCI_ID", "").partition(":")
+    numbers = []
+    for digits in (said.get("PCI_CLASS", ""), vendor):
+        try:
+            numbers.append(int(digits, 16))
+        except ValueError:
+            numbers.append(0)
+    return Function(address=address, class_code=numbers[0], vendor=numbers[1], driver=said.get("DRIVER"))
+
+
+def _vendor(function: Function) -> str:
+    if function.vendor is not None:
+        return _VENDORS.get(f"0x{function.vendor:04x}", "")
+    name = function.name or ""
+    return (
+        "nvidia" if name.startswith("NVIDIA") else "amd" if name.startswith("Advanced Micro Devices") else ""
+    )
 
 
 def _plausible(host: Host) -> bool:
@@ -92,7 +160,7 @@ def _information(host: Host, path: str, gpu: Gpu) -> None:
 
 
 def _version(text: str) -> str:
-    match = _VERSION.search(text)
+    match = re.search(_VERSION, text)
     if match is None:
         raise ValueError(text)
     return match[1]

@@ -1,4 +1,4 @@
-"""What pasted matrices and link lists say of GPUs: ``topo -m``, ``topo -p2p``, ``nvlink -s``."""
+"""What pasted matrices and link lists say of GPUs: ``topo -m``, ``topo -p2p``, ``nvlink -s``, ``-L``."""
 
 from __future__ import annotations
 
@@ -29,8 +29,10 @@ def read(host: Host, gpu_host: GpuHost) -> list[list[Gpu]]:
         except ValueError:
             continue
         found.append(_peer_access(access, document.path, gpu_host))
-    for document in host.documents("nvidia-smi nvlink -s"):
-        found.append([_linked(gpu, document.path) for gpu in nvlink_status.parse(document.text)])
+    # The list of GPUs (-L) is the same list without the links.
+    for kind in ("nvidia-smi nvlink -s", "nvidia-smi -L"):
+        for document in host.documents(kind):
+            found.append([_linked(gpu, document.path) for gpu in nvlink_status.parse(document.text)])
     return found
 
 
@@ -40,6 +42,7 @@ def _matrix(matrix: nvidia_topo.Topology, source: str, gpu_host: GpuHost) -> lis
         for (first, second), way in matrix.ways.items()
         if not _find(gpu_host, first, second)
     )
+    gpu_host.matrix = source
     gpu_host.nic_names.update(matrix.nic_names)
     gpu_host.affinity.update(matrix.affinity)
     gpu_host.rows_missing.update(dict.fromkeys(matrix.incomplete, source))

@@ -156,7 +156,7 @@ def _rows_missing(verdict: Verdict, machine: Machine) -> bool:
 
 def _no_way(verdict: Verdict, machine: Machine) -> Verdict:
     network = machine.network
-    if machine.gpu.host.pairs or (network.listed.known and not network.nics and not network.ib_ports):
+    if machine.gpu.host.matrix or (network.listed.known and not network.nics and not network.ib_ports):
         return verdict.not_applicable("no NIC is listed beside the GPUs")
     if network.listed.known and machine.pci.listed.known:
         return verdict.not_applicable("no NIC of 10 Gb/s or more is known here")

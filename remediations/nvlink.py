@@ -25,10 +25,10 @@ _RESET = (
 
 # Products on a board whose NVLinks are wired to a switch or to the other GPUs: SXM modules and
 # their kind. A PCIe card has links only where somebody put a bridge on it.
-_WIRED = re.compile(r"SXM|HBM3$|\bH200$|\bH20$|\bH800$|\bB[23]00\b|\bGB[23]00\b")
-_BRIDGED = re.compile(r" NVL\b")  # sold in pairs or fours with their bridges
+_WIRED = r"SXM|HBM3$|\bH200$|\bH20$|\bH800$|\bB[23]00\b|\bGB[23]00\b"
+_BRIDGED = r" NVL\b"  # sold in pairs or fours with their bridges
 # The fabric manager is for NVSwitch; these have none of it, but links wired from GPU to GPU.
-_WITHOUT_SWITCH = re.compile(r"V100|P100")
+_WITHOUT_SWITCH = r"V100|P100"
 
 
 @row(
@@ -88,7 +88,9 @@ def _links(verdict: Verdict, where: str, gpu: Gpu, machine: Machine) -> None:
     if len(up) < most:
         _some_inactive(verdict, where, gpu, down, f"{most}, as another {common.label(gpu)} here has")
     elif (
-        _wired(gpu) and not _WITHOUT_SWITCH.search(gpu.name.value or "") and not common.is_guest(machine, gpu)
+        _wired(gpu)
+        and not re.search(_WITHOUT_SWITCH, gpu.name.value or "")
+        and not common.is_guest(machine, gpu)
     ):
         _some_inactive(verdict, where, gpu, down, f"{len(links)}, as all links of this product are wired")
     else:
@@ -123,13 +125,13 @@ def _all_inactive(verdict: Verdict, where: str, gpu: Gpu, machine: Machine, coun
             advice=_RESET,
             severity="warning" if guest and not _linked_by_log(machine) else "error",
         )
-    elif _BRIDGED.search(name) or any(_up(other) for other in _peers(gpu, machine)):
+    elif re.search(_BRIDGED, name) or any(_up(other) for other in _peers(gpu, machine)):
         verdict.finding(
             where,
             f"All NVLinks are inactive; a {name} has them over bridges to its neighbours.",
             shown,
             advice="Reboot, and if they stay down check that the bridges are fitted and seated",
-            severity="warning" if _BRIDGED.search(name) else "info",
+            severity="warning" if re.search(_BRIDGED, name) else "info",
         )
     else:
         verdict.not_applicable("no NVLink bridge is fitted")
@@ -140,7 +142,7 @@ def _peers(gpu: Gpu, machine: Machine) -> list[Gpu]:
 
 
 def _wired(gpu: Gpu) -> bool:
-    return bool(_WIRED.search(gpu.name.value or ""))
+    return bool(re.search(_WIRED, gpu.name.value or ""))
 
 
 def _linked_by_log(machine: Machine) -> list[Evidence]:
@@ -427,20 +429,37 @@ def fabric_manager(machine: Machine, profile: Profile) -> Verdict:
 def _unit(verdict: Verdict, machine: Machine) -> bool | None:
     """Whether the fabric manager runs, noted where this machine has switches to manage."""
     switches = machine.gpu.host.nvswitches
-    here = [s for s in machine.service.services if s.name.startswith("nvidia-fabricmanager")]
-    running = here[0].active.value if here else None
+    services = machine.service
+    here = services.find("nvidia-fabricmanager")
+    running = here.active.value if here is not None else None
     if not switches.known or switches.get() == 0:
         return running
-    if running is True:
-        verdict.ok(fact_evidence(here[0].active, "active"))
-    elif here and here[0].active.known:
+    # A container (of the GPU operator, say) may run it where no unit tells.
+    up = [gpu for gpu in common.nvidia(machine) if gpu.fabric_state.value == "Completed"]
+    wanted = fact_evidence(switches), f"the board has {switches.get()} NVSwitches"
+    if here is not None and running is True:
+        verdict.ok(fact_evidence(here.active, "active"))
+    elif up:
+        verdict.ok(fact_evidence(up[0].fabric_state, "Completed"))
+    elif here is not None and here.active.known:
         verdict.finding(
             "service:nvidia-fabricmanager",
-            f"The fabric manager does not run, and the board has {switches.get()} NVSwitches.",
-            fact_evidence(here[0].active, "active"),
-            evidence(switches.source, f"{switches.get()} NVSwitches"),
+            f"The fabric manager does not run, and {wanted[1]}.",
+            fact_evidence(here.active, "active"),
+            wanted[0],
             changes=[UnitState("nvidia-fabricmanager.service", "started")],
         )
+    elif here is None and services.listed.known:
+        verdict.finding(
+            "service:nvidia-fabricmanager",
+            f"The fabric manager is not installed, and {wanted[1]}.",
+            evidence(services.listed.source, "no nvidia-fabricmanager.service", "installed"),
+            wanted[0],
+            advice="Install nvidia-fabricmanager of the driver's version, and start it",
+        )
+    else:
+        fact = here.active if here is not None else services.listed
+        verdict.unknown("service:nvidia-fabricmanager", fact, remedy="run hwtune on the machine itself")
     return running
 
 

@@ -156,6 +156,7 @@ class GpuHost(msgspec.Struct):
     environment_known: Fact[bool] = not_probed()
     module_options: dict[str, list[tuple[str, str]]] = {}  # option of nvidia -> [(source, value)]
     pairs: list[GpuPair] = []
+    matrix: str = ""  # the pasted matrix of the topology, which names NICs where NVML does not
     rows_missing: dict[str, str] = {}  # "GPU4" -> the text whose matrix lacks (part of) its row
     nic_names: dict[str, str] = {}  # "NIC0" -> "mlx5_0"
     affinity: dict[str, str] = {}  # "GPU0" -> CPU affinity as printed

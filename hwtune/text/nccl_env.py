@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 _PREFIXES = ("NCCL_", "CUDA_", "NVSHMEM_", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES")
-_LINE = re.compile(r"\s*(?:(?:export|declare -x|setenv|set)\s+)?([A-Za-z_]\w{0,80})\s*[=:]\s*(.{0,200}?)\s*$")
+_LINE = r"\s*(?:(?:export|declare -x|setenv|set)\s+)?([A-Za-z_]\w{0,80})\s*[=:]\s*(.{0,200}?)\s*$"
 
 
 def parse(text: str) -> list[tuple[str, str]]:
@@ -18,7 +18,7 @@ def parse(text: str) -> list[tuple[str, str]]:
     and the first for NCCL's own files."""
     found: list[tuple[str, str]] = []
     for line in text.replace("\0", "\n").splitlines():
-        match = _LINE.match(line) if len(line) <= 400 else None
+        match = re.match(_LINE, line) if len(line) <= 400 else None
         if match is not None and match[1].startswith(_PREFIXES):
             value = match[2].split(" #")[0].strip()
             found.append((match[1], value.strip("\"'")))

@@ -82,7 +82,7 @@ class _Reader:
         self.text, self.length = [], 0
         if value and self.seen:
             self._value(value)
-        elif name == "processes" and len(self.path) == 3 and self._in_gpu():
+        elif name == "processes" and len(self.path) == 3 and self._in_gpu() and not self.gpus[-1].processes:
             self.gpus[-1].values.setdefault("processes", "")  # nothing runs, which is worth knowing
         if name == "process_info" and self._in_gpu() and self.gpus[-1].processes[-1].pid < 0:
             self.gpus[-1].processes.pop()

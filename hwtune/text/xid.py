@@ -138,7 +138,7 @@ _MEANINGS = {
     120: ("GSP firmware error", HARDWARE, "error", f"{_RESET}; if it persists, power the machine off and on"),
     121: (
         "corrected errors on the link to the CPU",
-        NVLINK,
+        HARDWARE,
         "info",
         "Reset the GPU at the next chance, so that the link retrains",
     ),
@@ -230,13 +230,14 @@ class DriverLine(NamedTuple):
     detail: str = ""
 
 
+# Not compiled here: most machines have no such line, and re keeps what it compiled.
 _ADDRESS = r"(?:PCI:)?((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.([0-7]))?"
-_XID = re.compile(r"NVRM: Xid \(" + _ADDRESS + r"(?: [^)]{0,40})?\): (\d{1,4}),? ?(.{0,400})")
-_SXID = re.compile(r"nvidia-nvswitch\d{1,3}: SXid \(" + _ADDRESS + r"\): (\d{1,6}), ?(.{0,400})")
-_CAUSE = re.compile(r"caused by previous Xid (\d{1,4})")
-_PROCESS = re.compile(r"pid='?([^',]{1,20})'?, name=([^,]{1,64}), ?")
-_NAMED = re.compile(r"NVRM: (?:The NVIDIA )?GPU (?:at )?" + _ADDRESS)
-_FAILED = re.compile(r"RmInitAdapter failed|rm_init_adapter failed")
+_XID = r"NVRM: Xid \(" + _ADDRESS + r"(?: [^)]{0,40})?\): (\d{1,4}),? ?(.{0,400})"
+_SXID = r"nvidia-nvswitch\d{1,3}: SXid \(" + _ADDRESS + r"\): (\d{1,6}), ?(.{0,400})"
+_CAUSE = r"caused by previous Xid (\d{1,4})"
+_PROCESS = r"pid='?([^',]{1,20})'?, name=([^,]{1,64}), ?"
+_NAMED = r"NVRM: (?:The NVIDIA )?GPU (?:at )?" + _ADDRESS
+_FAILED = r"RmInitAdapter failed|rm_init_adapter failed"
 # A message of the driver has this many lines at most.
 _LINES = 3
 _LONGEST = 2000
@@ -251,7 +252,7 @@ def parse(lines: Iterable[str]) -> list[DriverLine]:
         if "NVRM" not in line and "nvswitch" not in line and "fallen off the bus" not in line:
             continue
         line = line[:_LONGEST]
-        match = _NAMED.search(line)
+        match = re.search(_NAMED, line)
         if match is not None:
             named, message = _bdf(match[1], match[2]), [line.strip()]
         elif len(message) < _LINES:
@@ -270,16 +271,16 @@ def parse(lines: Iterable[str]) -> list[DriverLine]:
 
 
 def _event(line: str, named: str, message: str) -> DriverLine | None:
-    match = _XID.search(line)
+    match = re.search(_XID, line)
     if match is not None:
         return _xid(line, match)
-    match = _SXID.search(line)
+    match = re.search(_SXID, line)
     if match is not None:
         fatal = "non-fatal" if "Non-fatal" in match[4] else "fatal" if "Fatal" in match[4] else ""
         return DriverLine("sxid", _bdf(match[1], match[2]), line.strip(), int(match[3]), detail=fatal)
     if "fallen off the bus" in line:
         return DriverLine("lost", named, message)
-    if _FAILED.search(line):
+    if re.search(_FAILED, line):
         return DriverLine("init-failed", named, line.strip())
     if "probe routine failed" in line:
         return DriverLine("probe-failed", "", line.strip())
@@ -288,8 +289,8 @@ def _event(line: str, named: str, message: str) -> DriverLine | None:
 
 def _xid(line: str, match: re.Match[str]) -> DriverLine:
     rest = match[4]
-    cause = _CAUSE.search(rest)
-    process = _PROCESS.match(rest)
+    cause = re.search(_CAUSE, rest)
+    process = re.match(_PROCESS, rest)
     name = process[2] if process is not None and process[2] != "<unknown>" else ""
     detail = rest[process.end() :] if process is not None else rest
     return DriverLine(
