@@ -96,7 +96,7 @@ class Writer:
 
 def apply(plan: Plan, journal: Journal, system: System, command: str) -> Applied:
     """Carry out what the plan has to do. The journal must be open."""
-    outcomes = {c.id: _planned_outcome(c) for c in plan.changes}
+    outcomes = {c.id: planned_outcome(c) for c in plan.changes}
     if not plan.to_do():
         return Applied(None, list(outcomes.values()), [])
     set_id = new_set_id()
@@ -187,7 +187,8 @@ def _missing_parents(system: System, path: str) -> list[str]:
     return missing[::-1]
 
 
-def _planned_outcome(change: PlannedChange) -> Outcome:
+def planned_outcome(change: PlannedChange) -> Outcome:
+    """The outcome of a change that has not been tried."""
     status = (
         "planned"
         if change.status == TO_DO
