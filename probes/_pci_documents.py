@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from hwtune.fact import ABSENT, NOT_CAPTURED, NOT_PROBED, Fact, gap, known
 from hwtune.model.pci import Acs, PciDevice
 from hwtune.probes import _pci_config
-from hwtune.text import lspci, udev_pci
+from hwtune.text import udev_pci
 from hwtune.text.pci_registers import ACS_BITS, LINKLESS, Registers
 from hwtune.text.pci_sysfs import is_address, place
 
 if TYPE_CHECKING:
     from hwtune.host.base import Document, Host
+    from hwtune.text import lspci
 
 _HOST_BRIDGE = 0x0600
 
@@ -22,14 +23,11 @@ def read(host: Host, devices: list[PciDevice], listed: Fact[bool]) -> tuple[Fact
     whole, and the ACS controls that somebody pasted without their functions."""
     by_address = {device.address: device for device in devices}
     loose: list[Fact[Acs]] = []
-    for document in (*host.documents("lspci -v"), *host.documents("lspci")):
-        listing = lspci.parse(document.text)
-        _add(document.path, listing.functions, by_address)
-        loose += [known(Acs(list(ACS_BITS), enabled), document.path) for enabled in listing.loose_acs]
-        listed = _whole(listed, document, listing.functions)
-    for document in host.documents("lspci -mm"):
-        functions = lspci.parse_records(document.text)
+    texts = (*host.documents("lspci -v"), *host.documents("lspci"), *host.documents("lspci -mm"))
+    for document in texts:
+        functions, enabled = _listing(document)
         _add(document.path, functions, by_address)
+        loose += [known(Acs(list(ACS_BITS), names), document.path) for names in enabled]
         listed = _whole(listed, document, functions)
     for document in host.documents("udevadm info --export-db"):
         for path, said in udev_pci.records(document.text):
@@ -39,6 +37,15 @@ def read(host: Host, devices: list[PciDevice], listed: Fact[bool]) -> tuple[Fact
         _unsaid(device)
     devices[:] = by_address.values()
     return listed, loose
+
+
+def _listing(document: Document) -> tuple[list[lspci.Function], list[list[str]]]:
+    from hwtune.text import lspci  # its patterns are not for a live machine
+
+    if document.kind == "lspci -mm":
+        return lspci.parse_records(document.text), []
+    listing = lspci.parse(document.text)
+    return listing.functions, listing.loose_acs
 
 
 def _unsaid(device: PciDevice) -> None:
