@@ -78,7 +78,6 @@ def apply(found: Registers, device: PciDevice, source: str) -> None:
     link.current_gts = _fill(link.current_gts, found.current_gts, source)
     link.current_width = _fill(link.current_width, found.current_width, source)
     link.target_gts = _fill(link.target_gts, found.target_gts, source)
-    link.training = _fill(link.training, found.training, source)
     link.aspm = _fill(link.aspm, found.aspm, source)
     device.max_payload = _fill(device.max_payload, found.max_payload, source)
     device.max_payload_supported = _fill(device.max_payload_supported, found.max_payload_supported, source)
@@ -112,9 +111,8 @@ def _fill_gaps(device: PciDevice, why: Fact[Any]) -> None:
     for name in ("port_type", "max_payload", "max_payload_supported", "max_read_request", "acs"):
         if not getattr(device, name).known:
             setattr(device, name, why)
-    for name in ("target_gts", "training"):
-        if not getattr(device.link, name).known:
-            setattr(device.link, name, why)
+    if not device.link.target_gts.known:
+        device.link.target_gts = why
     if not device.link.aspm.known and why.gap != ABSENT:
         # that the kernel has no switch for it does not say that the firmware left it off
         device.link.aspm = why

@@ -154,7 +154,7 @@ def _no_link(verdict: Verdict, machine: Machine, end: Endpoint, fact: Fact[float
     if fact.known:
         return False
     if end.linkless:
-        verdict.not_applicable("its devices have no PCI Express link of their own")
+        verdict.not_applicable("the devices here have no PCI Express link of their own")
     elif _pcie.in_guest(machine, end):
         verdict.not_applicable("this virtual machine does not show the links of its devices")
     else:

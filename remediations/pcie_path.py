@@ -61,7 +61,7 @@ def _way(
     rate: tuple[str, float] | None,
 ) -> None:
     if end.linkless:
-        verdict.not_applicable("its devices have no PCI Express link of their own")
+        verdict.not_applicable("the devices here have no PCI Express link of their own")
         return
     ups = _pcie.uplinks(_pcie.way_up(end.address, by_address))
     for up in ups:
@@ -302,7 +302,7 @@ def shared_uplink(machine: Machine, profile: Profile) -> Verdict:
     if not every:
         return _pcie.no_devices(verdict, machine)
     if not ends:
-        return verdict.not_applicable("its devices have no PCI Express link of their own")
+        return verdict.not_applicable("the devices here have no PCI Express link of their own")
     by_address = machine.pci.by_address()
     if all(end.alone for end in ends):
         return verdict.unknown("kernel", "the ports above the devices are not known")

@@ -50,7 +50,7 @@ def aspm(machine: Machine, profile: Profile) -> Verdict:
     for end in ends:
         states = end.link.aspm
         if end.linkless:
-            verdict.not_applicable("its devices have no PCI Express link of their own")
+            verdict.not_applicable("the devices here have no PCI Express link of their own")
         elif not states.known:
             if _pcie.in_guest(machine, end):
                 verdict.not_applicable("the host of this virtual machine decides on the links of its devices")
@@ -117,7 +117,7 @@ def max_payload(machine: Machine, profile: Profile) -> Verdict:
         device = end.device
         assert device is not None
         if device.max_payload.absent or end.linkless:
-            verdict.not_applicable("its devices have no PCI Express link of their own")
+            verdict.not_applicable("the devices here have no PCI Express link of their own")
         elif not device.max_payload.known:
             if _pcie.in_guest(machine, end):
                 verdict.not_applicable("the host of this virtual machine decides on the links of its devices")
@@ -199,7 +199,7 @@ def iommu(machine: Machine, profile: Profile) -> Verdict:
             else:
                 bad.setdefault(kind.get(), []).append(end)
         elif end.device.iommu_group.absent:
-            verdict.not_applicable("its devices are in no IOMMU group")
+            verdict.not_applicable("the devices here are in no IOMMU group")
         elif kind.absent:
             verdict.unknown(end.subject, f"{kind.source} does not exist: kernels before 5.11 do not tell")
         else:
@@ -266,7 +266,7 @@ def runtime_pm(machine: Machine, profile: Profile) -> Verdict:
         subject = f"pci:{device.address}"
         control, status = device.power_control, device.runtime_status
         if control.absent or status.value == "unsupported":
-            verdict.not_applicable("its devices have no runtime power management")
+            verdict.not_applicable("the devices here have no runtime power management")
         elif not control.known:
             verdict.unknown(subject, control)
         elif control.get() != "auto":

@@ -24,7 +24,6 @@ class Link(msgspec.Struct):
     target_gts: Fact[float] = not_probed()  # LnkCtl2: the speed that a port is told to train to
     aspm: Fact[list[str]] = not_probed()  # enabled: some of "L0s", "L1", "L1.1", "L1.2"; [] is off
     aspm_files: list[str] = []  # those of its link/ folder that can turn these off
-    training: Fact[bool] = not_probed()
 
 
 class Acs(msgspec.Struct):

@@ -156,8 +156,6 @@ class _Reader:
             payload = _PAYLOAD.search(line)
             if payload is not None and payload[2]:
                 self._control(payload)
-            elif "Train+" in line or "Train-" in line:
-                self.registers.training = "Train+" in line
             elif line.startswith("!!!"):
                 self.registers.lost = True
             return
@@ -240,8 +238,6 @@ class _Reader:
 
     def link_state(self, rest: str) -> None:
         self.registers.current_gts, self.registers.current_width = _speed(rest), _width(rest)
-        if "Train+" in rest or "Train-" in rest:
-            self.registers.training = "Train+" in rest
 
     def link_control(self, rest: str) -> None:
         """ "ASPM Disabled; RCB 64 bytes" or "ASPM L0s L1 Enabled; ..."."""

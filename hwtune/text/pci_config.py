@@ -111,7 +111,6 @@ def _express(read: Dword, at: int, found: Registers) -> None:
         found.aspm = [name for bit, name in ((1, "L0s"), (2, "L1")) if state & bit]
         found.current_gts = _SPEEDS.get(state >> 16 & 0xF)
         found.current_width = _width(state >> 20 & 0x3F)
-        found.training = bool(state >> 27 & 1)
     if flags & 0xF >= 2:
         second = read(at + 0x30)
         if second is not None:

@@ -20,7 +20,7 @@ PORT_TYPES = {
 # Functions inside the root complex have no link, those on a conventional bus no such capability.
 LINKLESS = ("rc-endpoint", "rc-event-collector", "conventional")
 
-# 7.7.11.3 ACS Control Register, from bit 0 on, in lspci's words.
+# ACS Control Register, from bit 0 on, in lspci's words.
 ACS_BITS = ("SrcValid", "TransBlk", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans")
 
 
@@ -41,7 +41,6 @@ class Registers(msgspec.Struct):
     current_gts: float | None = None
     current_width: int | None = None
     target_gts: float | None = None
-    training: bool | None = None
     aspm: list[str] | None = None
     max_payload: int | None = None
     max_payload_supported: int | None = None

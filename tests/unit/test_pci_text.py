@@ -213,7 +213,6 @@ def test_verbose_listing() -> None:
     assert registers.aspm == ["L1"]
     assert registers.sticky_uncorrectable == ["CmpltTO", "MalfTLP"]
     assert registers.sticky_correctable == ["RxErr", "NonFatalErr"]
-    assert registers.training is False
 
 
 def test_capabilities_that_need_privilege() -> None:
