@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hwtune.fact import ABSENT, DENIED, INVALID, NOT_CAPTURED, UNREADABLE
 from hwtune.host.live import LiveHost
@@ -263,7 +265,11 @@ def test_live_reads_ask_only_for_what_is_needed(tmp_path: Path) -> None:
     assert 0 < live.asked < 256
 
 
-@pytest.mark.parametrize("junk", [b"", b"\x00\xff" * 40, b"x" * 200_000, "directory"])
+@pytest.mark.parametrize(
+    "junk",
+    [b"", b"\x00\xff" * 40, b"x" * 200_000, "directory"],
+    ids=["empty", "binary", "long", "directory"],
+)
 def test_any_file_may_hold_anything(tmp_path: Path, junk: bytes | str) -> None:
     """Each file in turn: the probe goes on, and all other functions stay as they were."""
     whole = switch({"03": (GPU, X16), "04": (NVME, X4)}, acs={"03": (0x7F, 0x1D)})
@@ -282,3 +288,40 @@ def test_no_hardware_database_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(hwdb, "_PLACES", ("/nonexistent/hwdb.bin",))
     answer = LiveHost().ask("hwdb", "pci:v000010DEd00002330")
     assert (answer.gap, answer.source) == (ABSENT, "hwdb(pci:v000010DEd00002330)")
+
+
+_BRIDGES = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(0, 3)), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(_BRIDGES, st.sampled_from(["", "Root Port", "Upstream Port", "Downstream Port"]))
+def test_bridges_that_lead_in_circles(bridges: list[tuple[int, int, int]], kind: str) -> None:
+    """Bus numbers of a bad text may lead anywhere, also back to where they came from."""
+    from hwtune.host.base import Document
+    from hwtune.model import Machine
+    from hwtune.profile import load
+    from hwtune.remediations import pcie, pcie_acs, pcie_errors, pcie_path, pcie_settings
+
+    text = "".join(
+        f"{bus:02x}:{slot:02x}.0 PCI bridge: X\n\tBus: primary=00, secondary={to:02x}, subordinate=03\n"
+        f"\tCapabilities: [40] Express (v2) {kind}\n\t\tLnkCap:\tSpeed 8GT/s, Width x4\n"
+        for bus, slot, to in bridges
+    )
+    text += "".join(
+        f"{bus:02x}:1f.0 3D controller: NVIDIA Corporation X\n\t\tLnkSta: Speed 8GT/s, Width x4\n"
+        for bus in range(4)
+    )
+
+    class Pasted(LiveHost):
+        kind = "snapshot"
+
+        def documents(self, kind: str) -> list[Document]:
+            return [Document("lspci -v", "x", text)] if kind == "lspci -v" else []
+
+    machine = Machine(pci=pci.read(Pasted("/nonexistent")))
+    for row in (pcie.link_width, pcie.link_speed, pcie_path.path_bandwidth, pcie_path.shared_uplink):
+        row(machine, load())
+    for row in (pcie_acs.acs_redirect, pcie_errors.aer_correctable, pcie_settings.max_payload):
+        row(machine, load())
