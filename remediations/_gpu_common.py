@@ -12,6 +12,7 @@ from hwtune.text.cpulist import format_list, parse_list
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hwtune.diagnosis.verdict import Finding
     from hwtune.fact import Fact
     from hwtune.model import Machine
     from hwtune.model.gpu import Gpu
@@ -73,13 +74,21 @@ def judge_gaps(verdict: Verdict, where: str, gpu: Gpu, fact: Fact[Any], what: st
 
 def unknown(verdict: Verdict, where: str, gpu: Gpu, *facts: Fact[Any]) -> None:
     """Facts of a GPU that are not known."""
-    reasons = [f"{gpu.source} does not tell it" if fact.gap == NOT_PROBED else fact.why() for fact in facts]
+    reasons = [_why(gpu, fact) for fact in facts]
     remedy = ""
     if any(fact.gap in (NOT_PROBED, NOT_CAPTURED) for fact in facts):
         remedy = NVIDIA_SMI_Q
     elif any(fact.gap == DENIED for fact in facts):
         remedy = "run as root"
     note(verdict, where, "; ".join(dict.fromkeys(reasons)), remedy)
+
+
+def _why(gpu: Gpu, fact: Fact[Any]) -> str:
+    if fact.gap == NOT_PROBED:
+        return f"{gpu.source} does not tell it"
+    if fact.gap == NOT_CAPTURED and fact.detail and not fact.source.startswith("/"):
+        return f"{fact.source} has no {fact.detail}"
+    return fact.why()
 
 
 def note(verdict: Verdict, where: str, reason: str, remedy: str = "") -> None:
@@ -89,6 +98,21 @@ def note(verdict: Verdict, where: str, reason: str, remedy: str = "") -> None:
             noted.subject = _both(noted.subject, where)
             return
     verdict.unknown(where, reason, remedy=remedy)
+
+
+def alike(verdict: Verdict) -> Verdict:
+    """The verdict with findings of several GPUs that say the same made into one."""
+    kept: dict[tuple[object, ...], Finding] = {}
+    for finding in verdict.findings:
+        shown = tuple((item.value, item.expected) for item in finding.evidence)
+        first = kept.setdefault((finding.message, shown, finding.advice, finding.severity), finding)
+        if first is finding:
+            continue
+        first.subject = _both(first.subject, finding.subject)
+        first.evidence += [item for item in finding.evidence if item not in first.evidence]
+        first.changes += [change for change in finding.changes if change not in first.changes]
+    verdict.findings = list(kept.values())
+    return verdict
 
 
 def _both(first: str, second: str) -> str:

@@ -132,7 +132,7 @@ def ecc_pending(machine: Machine, profile: Profile) -> Verdict:
                 evidence(gpu.ecc_enabled.source, now, then),
                 advice=_RESET,
             )
-    return verdict
+    return common.alike(verdict)
 
 
 @row(

@@ -153,7 +153,7 @@ def persistence(machine: Machine, profile: Profile) -> Verdict:
     verdict = Verdict()
     for where, gpu in common.each(machine):
         _persistence(verdict, where, gpu, machine)
-    return verdict
+    return common.alike(verdict)
 
 
 def _persistence(verdict: Verdict, where: str, gpu: Gpu, machine: Machine) -> None:
@@ -214,7 +214,7 @@ def clocks(machine: Machine, profile: Profile) -> Verdict:
     verdict = Verdict()
     for where, gpu in common.each(machine):
         _clocks(verdict, where, gpu, profile.gpu.locked_clocks)
-    return verdict
+    return common.alike(verdict)
 
 
 def _clocks(verdict: Verdict, where: str, gpu: Gpu, locked: bool) -> None:
@@ -293,7 +293,7 @@ def power_limit(machine: Machine, profile: Profile) -> Verdict:
             evidence(limit.source, _watts(limit.get()), _watts(default.get())),
             changes=[GpuSetting(gpu.address, "power-limit", str(default.get()))] if gpu.address else [],
         )
-    return verdict
+    return common.alike(verdict)
 
 
 def _watts(milliwatts: int) -> str:
@@ -329,7 +329,7 @@ def compute_mode(machine: Machine, profile: Profile) -> Verdict:
             )
         else:
             verdict.ok(fact_evidence(mode))
-    return verdict
+    return common.alike(verdict)
 
 
 @row(
@@ -363,7 +363,7 @@ def mig_pending(machine: Machine, profile: Profile) -> Verdict:
                 evidence(gpu.mig.source, f"MIG {now}", f"MIG {then}"),
                 advice="Stop the programs on this GPU, and reset it (nvidia-smi --gpu-reset), or reboot",
             )
-    return verdict
+    return common.alike(verdict)
 
 
 @row(
@@ -441,7 +441,7 @@ def pcie_link(machine: Machine, profile: Profile) -> Verdict:
         else:
             _width(verdict, where, gpu, machine)
             _speed(verdict, where, gpu)
-    return verdict
+    return common.alike(verdict)
 
 
 def _width(verdict: Verdict, where: str, gpu: Gpu, machine: Machine) -> None:

@@ -113,18 +113,24 @@ def _all_inactive(verdict: Verdict, where: str, gpu: Gpu, machine: Machine, coun
     shown = evidence(fact.source, "all inactive", "active")
     if _alone(gpu, machine):
         verdict.not_applicable("there is one GPU, and no other to link with")
-    elif _wired(gpu) or _linked_by_log(machine) or not name:
+    elif _wired(gpu) or _log_evidence(machine):
         guest = common.is_guest(machine, gpu)
         verdict.finding(
-            where,
+            where if gpu.labelled or not _log_evidence(machine) else "gpu:unknown",
             "All NVLinks are inactive."
             + ("" if gpu.labelled else " The text does not say of which GPU.")
             + _log_says(machine),
             shown,
             *_log_evidence(machine),
             advice=_RESET,
-            severity="warning" if guest and not _linked_by_log(machine) else "error",
+            severity="warning" if guest and not _log_evidence(machine) else "error",
         )
+    elif not name:
+        reason = (
+            f"{fact.source}: all NVLinks are inactive, which is a fault of an SXM product and right for a "
+            "card without a bridge; the product's name is not here"
+        )
+        common.note(verdict, where, reason, common.NVIDIA_SMI_Q)
     elif re.search(_BRIDGED, name) or any(_up(other) for other in _peers(gpu, machine)):
         verdict.finding(
             where,
@@ -143,10 +149,6 @@ def _peers(gpu: Gpu, machine: Machine) -> list[Gpu]:
 
 def _wired(gpu: Gpu) -> bool:
     return bool(re.search(_WIRED, gpu.name.value or ""))
-
-
-def _linked_by_log(machine: Machine) -> list[Evidence]:
-    return _log_evidence(machine)
 
 
 def _log_evidence(machine: Machine) -> list[Evidence]:

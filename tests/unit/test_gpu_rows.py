@@ -91,6 +91,13 @@ def test_what_nvml_did_not_answer_is_unknown(tmp_path: Path) -> None:
     }
 
 
+def test_gpus_that_are_alike_are_one_finding(tmp_path: Path) -> None:
+    off = {**H100, "nvmlDeviceGetPersistenceMode": 0}
+    result = diagnose_one(machine(tmp_path, off, H100, off), "gpu.persistence")
+    assert subjects(result) == [("gpu:0,2", "warning")]
+    assert [change.gpu for change in result.findings[0].changes] == ["0000:07:00.0", "0000:17:00.0"]
+
+
 # -- the driver -----------------------------------------------------------------------------
 
 
@@ -588,6 +595,12 @@ def test_cards_without_a_bridge(tmp_path: Path) -> None:
     card["nvmlDeviceGetName"] = "NVIDIA H100 NVL"
     result = diagnose_one(machine(tmp_path / "b", card, card), "nvlink.inactive")
     assert subjects(result) == [("gpu:0", "warning"), ("gpu:1", "warning")]
+
+
+def test_all_links_down_of_an_unknown_product(tmp_path: Path) -> None:
+    text = {"links.txt": "NVML: Unable to retrieve NVLink information as all links are inActive\n"}
+    result = diagnose_one(host(tmp_path, {}, documents=text), "nvlink.inactive")
+    assert (result.outcome, "product's name" in result.reason) == ("unknown", True)
 
 
 def test_mig_has_no_nvlink(tmp_path: Path) -> None:
