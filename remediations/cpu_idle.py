@@ -55,8 +55,8 @@ def idle_states(machine: Machine, profile: Profile) -> Verdict:
         members = [cpu for cpu in group.cpus if only is None or cpu in only]
         if members:
             _judge_group(verdict, machine, profile, group, members, limits, only is not None)
-    if not verdict.outcome or not (verdict.good or verdict.findings or verdict.unknowns):
-        verdict.unknown(subject(only or []), "the idle states of these CPUs were not read")
+    if only is not None and not (verdict.good or verdict.findings or verdict.unknowns):
+        verdict.unknown(subject(only), "the idle states of the hot CPUs were not read")
     return verdict
 
 

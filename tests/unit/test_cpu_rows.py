@@ -339,6 +339,12 @@ def test_only_hot_cpus_are_judged_where_there_are_some(tmp_path: Path) -> None:
     assert row(tmp_path / "2", "cpu.idle-states", files).outcome == "ok"
 
 
+def test_hot_cpus_whose_idle_states_were_not_captured(tmp_path: Path) -> None:
+    files = {**healthy(), f"{CPU}/isolated": "7\n"}
+    result = row(tmp_path, "cpu.idle-states", files, without=[f"{CPU}/cpu7/cpuidle"])
+    assert (result.outcome, result.unknowns[0].subject) == ("unknown", "cpu:7")
+
+
 @pytest.mark.parametrize(
     ("request_us", "outcome"),
     [
