@@ -12,12 +12,12 @@ from hwtune.changes.ledger import Ledger
 from hwtune.changes.plan import TO_DO
 from hwtune.changes.stores import stores
 from hwtune.changes.system import ChangeError, FileState, encode_file
-from hwtune.changes.targets import Directory, OwnedFile
+from hwtune.changes.targets import Directory, OwnedFile, OwnedLink
 
 if TYPE_CHECKING:
     from hwtune.changes.journal import Journal
     from hwtune.changes.plan import Plan, PlannedChange
-    from hwtune.changes.stores import Item
+    from hwtune.changes.stores import Item, Render
     from hwtune.changes.system import System
     from hwtune.changes.targets import Target
 
@@ -139,20 +139,20 @@ def write_stores(writer: Writer, names: set[str], change: str, refresh_always: b
         try:
             changed = False
             for wanted in store.render(writer.system, items):
-                changed |= _write_owned(writer, ledger, wanted.path, wanted.content, wanted.mode, change)
+                changed |= _write_owned(writer, ledger, wanted, change)
             if changed or refresh_always:
                 for argv in store.refresh(writer.system, items):
                     writer.system.run(argv)
+                store.check(writer.system, items)
         except ChangeError as error:
             problems.append(f"{name}: {error}")
     return problems
 
 
-def _write_owned(
-    writer: Writer, ledger: Ledger, path: str, content: str | None, mode: int, change: str
-) -> bool:
-    """Whether the file had to be written."""
-    target = OwnedFile(path)
+def _write_owned(writer: Writer, ledger: Ledger, render: Render, change: str) -> bool:
+    """Whether the file or link had to be written."""
+    path, content = render.path, render.content
+    target: Target = OwnedLink(path) if render.link else OwnedFile(path)
     now = target.read(writer.system)
     writer.system.discard_temporary(path)
     holders = ledger.holders(target.key)
@@ -161,9 +161,11 @@ def _write_owned(
         raise ChangeError(f"{path} was edited since hwtune wrote it; move the edits to a file of your own")
     if content is None:
         wanted = ledger.original(target.key) if holders else now
+    elif render.link:
+        wanted = content
     else:
         wanted = encode_file(
-            FileState(content.encode(), mode, 0 if os.geteuid() == 0 else os.geteuid(), _group())
+            FileState(content.encode(), render.mode, 0 if os.geteuid() == 0 else os.geteuid(), _group())
         )
     if target.same(now, wanted):
         return False

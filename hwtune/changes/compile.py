@@ -9,18 +9,19 @@ from hwtune.changes.stores import Item
 from hwtune.changes.system import ChangeError
 from hwtune.changes.targets import (
     Attribute,
-    Directory,
     ExclusiveSysctls,
-    OwnedFile,
     Target,
     Unit,
     sysctl_path,
 )
+from hwtune.changes.targets import from_key as target_from_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hwtune.changes.system import System
+
+__all__ = ["Compiled", "compile_change", "target_from_key"]
 
 
 class Compiled(NamedTuple):
@@ -75,18 +76,3 @@ _MAKERS: dict[type, Callable[[Any, System], Compiled]] = {
     kinds.SysfsAttribute: _sysfs,
     kinds.UnitState: _unit,
 }
-
-
-def target_from_key(key: str) -> Target:
-    """The target that a journal's key names. Raises ``ChangeError`` for an unknown kind."""
-    kind, _, rest = key.partition(" ")
-    if kind == "attribute":
-        form, _, path = rest.partition(" ")
-        return Attribute(path, form)
-    if kind == "exclusive":
-        one, _, other = rest.partition(" ")
-        return ExclusiveSysctls((one, other))
-    makers: dict[str, Callable[[str], Target]] = {"file": OwnedFile, "directory": Directory, "unit": Unit}
-    if kind not in makers:
-        raise ChangeError(f"this version knows no {kind} targets; use the one that wrote the journal")
-    return makers[kind](rest)

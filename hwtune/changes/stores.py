@@ -25,20 +25,28 @@ class Item(NamedTuple):
 
 
 class Render(NamedTuple):
-    """A file that a store wants: its path and content, None to have none."""
+    """A file that a store wants: its path and content, None to have none. With ``link`` it is a
+    symbolic link, and the content is where it leads."""
 
     path: str
     content: str | None
     mode: int = 0o644
+    link: bool = False
+
+
+def _nothing_to_check(system: System, items: Sequence[Item]) -> None:
+    return None
 
 
 class Store(NamedTuple):
     """``render``: all items of the store -> the files that hold them (the same paths with None for
-    no items). ``refresh``: commands that make the system take notice, run after files changed."""
+    no items). ``refresh``: commands that make the system take notice, run after files changed.
+    ``check``: raises ``ChangeError`` where the system, asked, does not do what the items say."""
 
     name: str
     render: Callable[[System, Sequence[Item]], list[Render]]
     refresh: Callable[[System, Sequence[Item]], list[list[str]]]
+    check: Callable[[System, Sequence[Item]], None] = _nothing_to_check
 
 
 def _template(name: str, **values: object) -> str:

@@ -90,6 +90,17 @@ class System:
         except OSError as error:
             raise _failed("read", path, error) from None
 
+    def link(self, path: str) -> str | None:
+        """Where a symbolic link leads, as it is written; None where nothing is there."""
+        try:
+            return os.readlink(self._place(path))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                raise ChangeError(f"{path} is in the way: it is no symbolic link") from None
+            raise _failed("read", path, error) from None
+
     def boot_id(self) -> str:
         """The kernel's name for this boot; "" where it cannot be read."""
         return self.host.text("/proc/sys/kernel/random/boot_id").value or ""
@@ -139,8 +150,21 @@ class System:
             self._discard(temporary)
             raise _failed("write", path, error) from None
 
+    def write_link(self, path: str, leads_to: str) -> None:
+        """Make or replace a symbolic link in one step."""
+        place = self._place(path)
+        temporary = _temporary(place)
+        try:
+            self._discard(temporary)
+            os.symlink(leads_to, temporary)
+            os.rename(temporary, place)
+            self._sync(os.path.dirname(place))
+        except OSError as error:
+            self._discard(temporary)
+            raise _failed("write", path, error) from None
+
     def remove_file(self, path: str) -> None:
-        """Remove a file; that it is not there is no error."""
+        """Remove a file or link; that it is not there is no error."""
         place = self._place(path)
         try:
             self._discard(place)

@@ -1,0 +1,56 @@
+"""What can be read, set and put back: the places where a change takes hold.
+
+A target has a ``key`` (its name in the journal), reads its present value, writes one, and knows
+when two values mean the same. Values are what JSON can hold; ``None`` is the value of a place
+that does not exist (a file that hwtune is to make, a device that is gone).
+"""
+
+from __future__ import annotations
+
+from hwtune.changes.system import ChangeError
+from hwtune.changes.targets.attribute import Attribute, ExclusiveSysctls, sysctl_path
+from hwtune.changes.targets.base import Target, Value
+from hwtune.changes.targets.files import Directory, OwnedFile, OwnedLink
+from hwtune.changes.targets.unit import Unit
+
+__all__ = [
+    "Attribute",
+    "Directory",
+    "ExclusiveSysctls",
+    "OwnedFile",
+    "OwnedLink",
+    "Target",
+    "Unit",
+    "Value",
+    "from_key",
+    "sysctl_path",
+]
+
+
+def from_key(key: str) -> Target:
+    """The target that a journal's key names. Raises ``ChangeError`` for an unknown kind."""
+    kind, _, rest = key.partition(" ")
+    maker = _MAKERS.get(kind)
+    if maker is None:
+        raise ChangeError(f"this version knows no {kind} targets; use the one that wrote the journal")
+    return maker(rest)
+
+
+def _attribute(rest: str) -> Target:
+    form, _, path = rest.partition(" ")
+    return Attribute(path, form)
+
+
+def _exclusive(rest: str) -> Target:
+    one, _, other = rest.partition(" ")
+    return ExclusiveSysctls((one, other))
+
+
+_MAKERS = {
+    "attribute": _attribute,
+    "exclusive": _exclusive,
+    "file": OwnedFile,
+    "link": OwnedLink,
+    "directory": Directory,
+    "unit": Unit,
+}
