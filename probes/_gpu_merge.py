@@ -76,5 +76,5 @@ def _fill(target: Gpu | Link, source: Gpu | Link) -> None:
             setattr(target, field.name, other)
 
 
-def _order(gpu: Gpu) -> tuple[bool, int, str]:
-    return gpu.index is None, gpu.index or 0, gpu.address or ""
+def _order(gpu: Gpu) -> tuple[bool, int, bool, str]:
+    return gpu.index is None, gpu.index or 0, gpu.address is None, gpu.address or ""

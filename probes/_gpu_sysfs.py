@@ -53,12 +53,12 @@ def read_documents(host: Host, gpu_host: GpuHost) -> list[Gpu]:
     """The same in pasted lists of PCI functions. Only what such a list says counts: somebody may
     have cut out a few lines of it."""
     found: dict[str, Gpu] = {}
-    switches: set[str] = set()
+    switches: dict[str, str] = {}
     for source, function in _functions(host):
         vendor = _vendor(function)
         kind = (function.class_code or 0) >> 8
         if kind == _NVSWITCH_CLASS and vendor == "nvidia":
-            switches.add(function.address)
+            switches[function.address] = source
         if kind not in _DISPLAY_CLASSES or not vendor or function.address in found:
             continue
         gpu = found[function.address] = Gpu(
@@ -71,7 +71,7 @@ def read_documents(host: Host, gpu_host: GpuHost) -> list[Gpu]:
         if function.numa_node is not None:
             gpu.numa_node = known(function.numa_node, source)
     if switches and not gpu_host.nvswitches.known:
-        gpu_host.nvswitches = known(len(switches), "lspci")
+        gpu_host.nvswitches = known(len(switches), next(iter(switches.values())))
     return list(found.values())
 
 

@@ -85,7 +85,9 @@ def unknown(verdict: Verdict, where: str, gpu: Gpu, *facts: Fact[Any]) -> None:
 
 def _why(gpu: Gpu, fact: Fact[Any]) -> str:
     if fact.gap == NOT_PROBED:
-        return f"{gpu.source} does not tell it"
+        # The folder of all devices, so that GPUs of which the same is not known are noted as one.
+        source = gpu.source.rpartition("/")[0] if gpu.source.startswith("/") else gpu.source
+        return f"{source} does not tell it"
     if fact.gap == NOT_CAPTURED and fact.detail and not fact.source.startswith("/"):
         return f"{fact.source} has no {fact.detail}"
     return fact.why()

@@ -15,11 +15,14 @@ from hwtune.text.cpulist import format_list
 if TYPE_CHECKING:
     from hwtune.model import Machine
     from hwtune.model.gpu import Gpu, GpuPair
+    from hwtune.model.pci import PciDevice
     from hwtune.profile import Profile
 
 _LEGEND = "nvidia-smi topo -m: its legend (PIX, PXB, PHB, NODE, SYS)"
 # NICs below this are for management, and no GPU waits for them.
 _FAST_MBPS = 10_000
+# Eight lanes at 8 GT/s: what cards of 25 Gb/s and more are built with, and those of 1 Gb/s are not.
+_FAST_GTS = 64
 
 
 class _Reach(NamedTuple):
@@ -80,26 +83,30 @@ def _judge(verdict: Verdict, where: str, nics: list[str], reach: _Reach, profile
 
 
 def _nearest(ways: dict[str, str]) -> tuple[str, str]:
-    best = min(ways.values(), key=paths.ORDER.index)
+    best = min(ways.values(), key=paths.rank)
     return ", ".join(nic for nic, way in ways.items() if way == best), best
 
 
 def _few(verdict: Verdict, machine: Machine, reach: _Reach) -> None:
     """The box has no NIC for every GPU. Where some GPU is nearer to one than others are, that is
     the GPU (and the CPUs) for work on the network."""
-    best = min((way for ways in reach.ways.values() for way in ways.values()), key=paths.ORDER.index)
+    best = min((way for ways in reach.ways.values() for way in ways.values()), key=paths.rank)
     nearest = {where: _at(ways, (best,)) for where, ways in reach.ways.items() if _at(ways, (best,))}
     if len(nearest) == len(reach.ways):
         verdict.ok(evidence(reach.source, best), reason=f"every GPU reaches a NIC in the same way ({best})")
         return
     nodes = {subject(machine.gpu.gpus, g): g.numa_node for g in common.nvidia(machine)}
+    others = len(reach.ways) - len(nearest)
     for where, nics in nearest.items():
         node = nodes[where]
         on = f" on NUMA node {node.get()}" if node.known else ""
+        only = (
+            "Only this GPU is near the NICs" if len(nearest) == 1 else "This GPU is nearer than most to a NIC"
+        )
         verdict.finding(
             where,
-            f"Only this GPU is near the NICs: {', '.join(nics)} at {best}{on}.",
-            evidence(reach.source, f"{', '.join(nics)} {best}; the other GPUs are further away"),
+            f"{only}: {', '.join(nics)} at {best}{on}.",
+            evidence(reach.source, f"{', '.join(nics)} {best}; {others} other GPUs are further away"),
             advice=f"Use this GPU for work on the network, and run its threads{on or ' beside it'}",
         )
 
@@ -121,25 +128,50 @@ def _from_matrix(machine: Machine) -> _Reach | None:
 
 
 def _from_tree(machine: Machine) -> _Reach | None:
-    """The ways in the PCI tree, to NICs that are fast by their own account."""
+    """The ways in the PCI tree, to NICs that are fast."""
     devices = machine.pci.by_address()
-    nics = {}
-    for port in machine.network.ib_ports:
-        if port.pci_address.known:
-            nics[port.pci_address.get()] = port.device
-    for nic in machine.network.nics:
-        speed = nic.max_speed_mbps if nic.max_speed_mbps.known else nic.speed_mbps
-        if nic.pci_address.known and not nic.virtual and (speed.value or 0) >= _FAST_MBPS:
-            nics.setdefault(nic.pci_address.get(), nic.name)
+    nics = _fast_nics(machine, devices)
     ways: dict[str, dict[str, str]] = {}
+    source = ""
     for where, gpu in common.each(machine):
         mine = devices.get(gpu.address or "")
         for address, name in nics.items():
             other = devices.get(address)
             way = paths.way(mine, other, devices) if mine is not None and other is not None else None
-            if way is not None:
+            if way is not None and mine is not None:
                 ways.setdefault(where, {})[name] = way
-    return _Reach(ways, "PCI tree (/sys/bus/pci/devices)") if ways else None
+                source = "/sys/bus/pci/devices" if mine.source.startswith("/") else mine.source
+    return _Reach(ways, source) if ways else None
+
+
+def _fast_nics(machine: Machine, devices: dict[str, PciDevice]) -> dict[str, str]:
+    """PCI address -> name of the NICs that are fast by their own account, or where they give none
+    by the lanes that they are built for."""
+    network = machine.network
+    nics = {port.pci_address.get(): port.device for port in network.ib_ports if port.pci_address.known}
+    for nic in network.nics:
+        if nic.virtual or not nic.pci_address.known:
+            continue
+        address = nic.pci_address.get()
+        speed = nic.max_speed_mbps if nic.max_speed_mbps.known else nic.speed_mbps
+        if speed.known and speed.get() > 0:
+            fast = speed.get() >= _FAST_MBPS
+        else:
+            fast = _many_lanes(devices.get(address))
+        if fast:
+            nics.setdefault(address, nic.name)
+    if not nics and not network.listed.known:
+        for device in machine.pci.devices:
+            fast = device.role == "infiniband" or (device.role == "nic" and _many_lanes(device))
+            if fast and not device.physical_function:
+                nics[device.address] = device.address
+    return nics
+
+
+def _many_lanes(device: PciDevice | None) -> bool:
+    if device is None or not device.link.max_gts.known or not device.link.max_width.known:
+        return False
+    return device.link.max_gts.get() * device.link.max_width.get() >= _FAST_GTS
 
 
 def _rows_missing(verdict: Verdict, machine: Machine) -> bool:
@@ -159,7 +191,7 @@ def _no_way(verdict: Verdict, machine: Machine) -> Verdict:
     if machine.gpu.host.matrix or (network.listed.known and not network.nics and not network.ib_ports):
         return verdict.not_applicable("no NIC is listed beside the GPUs")
     if network.listed.known and machine.pci.listed.known:
-        return verdict.not_applicable("no NIC of 10 Gb/s or more is known here")
+        return verdict.not_applicable("no NIC beside the GPUs is known to carry 10 Gb/s or more")
     return verdict.unknown(
         "gpu:0",
         "neither a matrix of the topology nor a PCI tree with NICs is here",

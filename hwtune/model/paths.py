@@ -1,7 +1,8 @@
 """How far two PCI functions are from each other, in nvidia-smi's words (facts C10).
 
 PIX: one bridge between them at most; PXB: several, all below one root port; PHB: through the host
-bridge; NODE: through host bridges of one NUMA node; SYS: through the link between nodes.
+bridge; NODE: through host bridges of one NUMA node; SYS: through the link between nodes; NODE/SYS:
+one of these two, where the node of either is not known.
 """
 
 from __future__ import annotations
@@ -11,8 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from hwtune.model.pci import PciDevice
 
-NEAR = ("PIX", "PXB")
-ORDER = ("PSB", "PIX", "PXB", "PHB", "NODE", "SYS")
+NEAR = ("PSB", "PIX", "PXB")
+# PSB: a switch on the card itself; SOC: what matrices of old drivers call SYS.
+_ORDER = ("PSB", "PIX", "PXB", "PHB", "NODE", "SYS", "SOC", "NODE/SYS")
+
+
+def rank(way: str) -> int:
+    """The lower, the nearer; what is not known by name comes last."""
+    return _ORDER.index(way) if way in _ORDER else len(_ORDER)
 
 
 def way(first: PciDevice, second: PciDevice, by_address: dict[str, PciDevice]) -> str | None:
@@ -29,7 +36,7 @@ def way(first: PciDevice, second: PciDevice, by_address: dict[str, PciDevice]) -
         return "PHB"
     nodes = first.numa_node.value, second.numa_node.value
     if None in nodes or -1 in nodes:
-        return None
+        return "NODE/SYS"
     return "NODE" if nodes[0] == nodes[1] else "SYS"
 
 

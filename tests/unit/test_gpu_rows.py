@@ -501,6 +501,29 @@ def test_nic_affinity_where_one_gpu_is_nearest(tmp_path: Path) -> None:
     assert "node 1" in result.findings[0].message
 
 
+def test_nic_affinity_of_an_old_matrix(tmp_path: Path) -> None:
+    text = matrix(
+        "\tGPU0\tGPU1\tmlx5_0\tCPU Affinity",
+        "GPU0\t X \tSOC\tSOC\t0-7",
+        "GPU1\tSOC\t X \tPHB\t8-15",
+        "mlx5_0\tSOC\tPHB\t X \t",
+    )
+    result = diagnose_one(host(tmp_path, {}, documents=text), "gpu.nic-affinity")
+    assert subjects(result) == [("gpu:1", "info")]
+
+
+def test_nic_affinity_where_two_gpus_are_nearest(tmp_path: Path) -> None:
+    text = matrix(
+        "\tGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity",
+        "GPU0\t X \tSYS\tSYS\tPHB\t0-7",
+        "GPU1\tSYS\t X \tSYS\tPHB\t0-7",
+        "GPU2\tSYS\tSYS\t X \tSYS\t8-15",
+    )
+    result = diagnose_one(host(tmp_path, {}, documents=text), "gpu.nic-affinity")
+    assert subjects(result) == [("gpu:0", "info"), ("gpu:1", "info")]
+    assert not any("Only" in finding.message for finding in result.findings)
+
+
 def test_nic_affinity_of_a_matrix_that_was_cut_off(tmp_path: Path) -> None:
     text = matrix(
         "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity",
