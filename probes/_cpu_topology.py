@@ -62,10 +62,20 @@ def _read_lists(host: Host, cpus: Cpus) -> None:
     cpus.possible = host.parse(f"{BASE}/possible", parse_list)
     cpus.present = host.parse(f"{BASE}/present", parse_list)
     cpus.online = host.parse(f"{BASE}/online", parse_list)
-    cpus.offline = host.parse(f"{BASE}/offline", parse_list)
+    cpus.offline = _told_offline(host, cpus)
     cpus.isolated = host.parse(f"{BASE}/isolated", parse_list)
     cpus.nohz_full = host.parse(f"{BASE}/nohz_full", parse_list)
     cpus.smt_control = host.text(f"{BASE}/smt/control")
+
+
+def _told_offline(host: Host, cpus: Cpus) -> Fact[list[int]]:
+    """The kernel's list of offline CPUs. A blank one, in a capture that left out every list which
+    says what CPUs there are, may as well be a file that was not copied whole: not known."""
+    told = host.parse(f"{BASE}/offline", parse_list)
+    lists = (cpus.possible, cpus.present, cpus.online)
+    if told.known and not told.get() and not any(fact.known for fact in lists):
+        return gap(NOT_CAPTURED, told.source, "blank, and no list of the CPUs beside it")
+    return told
 
 
 # -- what is online where the kernel's own list is missing -----------------------------------

@@ -179,7 +179,7 @@ def _unknowns(diagnosis: Diagnosis, style: Style, verbose: bool) -> list[str]:
         for item in result.unknowns:
             rows = groups.setdefault(item.remedy or _kind(item.reason), {})
             rows.setdefault(result.id, []).append(item.reason)
-    lines = [style.paint(f"unknown ({len(unknown)} rows): what would make them known", "bold")]
+    lines = [style.paint(f"unknown ({_number(len(unknown), 'row')}): what would make them known", "bold")]
     for remedy, rows in groups.items():
         lines += _paragraph(f"{clean(remedy)}:", 2, style)
         if not verbose:
@@ -225,7 +225,7 @@ def _defects(diagnosis: Diagnosis, style: Style) -> list[str]:
 
 def _count(diagnosis: Diagnosis, verbose: bool) -> str:
     text = (
-        f"{len(diagnosis.results)} rows: {diagnosis.count(OK)} ok, {diagnosis.count(FINDING)} finding, "
+        f"{_number(len(diagnosis.results), 'row')}: {diagnosis.count(OK)} ok, {diagnosis.count(FINDING)} finding, "
         f"{diagnosis.count(NOT_APPLICABLE)} not applicable, {diagnosis.count(UNKNOWN)} unknown."
     )
     return text if verbose else text + " -v names them."
