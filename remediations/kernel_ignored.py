@@ -50,7 +50,7 @@ def args_ignored(machine: Machine, profile: Profile) -> Verdict:
         return verdict.unknown("kernel", arguments)
     _unknown_to_kernel(verdict, machine)
     _refused(verdict, machine)
-    _moot_idle(verdict, machine)
+    _no_limit(verdict, machine)
     _aspm_off(verdict, machine)
     _elevator(verdict, machine)
     _no_hugepages(verdict, machine)
@@ -162,24 +162,13 @@ def _last(machine: Machine, name: str) -> KernelArgument | None:
     return found[-1] if found else None
 
 
-def _moot_idle(verdict: Verdict, machine: Machine) -> None:
-    """Limits of idle states on a machine that never enters one; and the limit that is none."""
+def _no_limit(verdict: Verdict, machine: Machine) -> None:
+    """A limit of idle states that is none."""
     source = machine.kernel.arguments.source
     idle = _last(machine, "idle")
-    both = (_last(machine, "intel_idle.max_cstate"), _last(machine, "processor.max_cstate"))
-    limits = [a for a in both if a is not None]
+    intel, acpi = _last(machine, "intel_idle.max_cstate"), _last(machine, "processor.max_cstate")
     if idle is not None and idle.value == "poll":
-        if limits:
-            verdict.finding(
-                f"karg:{limits[0].name}" if len(limits) == 1 else "karg:idle",
-                f"{' and '.join(a.text for a in limits)}: nothing is left to limit. Under idle=poll no CPU "
-                "enters an idle state.",
-                evidence(source, " ".join(a.text for a in (idle, *limits)), "one of the two"),
-                severity="info",
-                **fix(machine, KernelArguments(remove=tuple(a.name for a in limits))),
-            )
-        return
-    intel, acpi = both
+        return  # no CPU enters an idle state, so nothing is left to limit: cpu.idle-poll tells it
     driver = machine.cpus.idle_driver
     taken_over = driver.known and driver.get() == "acpi_idle"
     if intel is not None and intel.value == "0" and acpi is None and taken_over:
