@@ -108,7 +108,6 @@ def test_the_isolated_real_time_machine(realdata: Path) -> None:
     assert findings(archive) == [
         ("kernel.args-duplicate", "info", "karg:skew_tick"),
         ("kernel.args-duplicate", "info", "karg:tsc"),
-        ("kernel.args-ignored", "info", "karg:idle"),
         ("kernel.args-ignored", "info", "karg:hugepages"),
     ]
     found = kernel.read(open_snapshot(str(archive)))
