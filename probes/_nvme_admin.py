@@ -58,9 +58,12 @@ def _without(controller: NvmeController, device: str, kind: str, detail: str = "
 
 
 def _answer(answers: dict[str, Any], name: str, source: str, hung: Any) -> Fact[dict[str, Any]]:
+    """A drive that did not identify is asked no more: the same reason then holds for all."""
     answer = answers.get(name)
     if not isinstance(answer, dict):
-        return gap(UNREADABLE, source, "no answer in time" if hung else "not asked")
+        answer = answers.get("identify")
+        if hung or not isinstance(answer, dict) or "gap" not in answer:
+            return gap(UNREADABLE, source, "no answer in time" if hung else "not asked")
     said = answer.get("gap")
     if isinstance(said, list) and len(said) == 2:
         return gap(str(said[0]), source, str(said[1]))

@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 from hwtune.fact import ABSENT, UNREADABLE, Fact, gap, known
 from hwtune.probes._nvme_admin import better, blank, controller_facts, smart_facts
 from hwtune.probes._nvme_sysfs import number
-from hwtune.text import nvme_identify, nvme_log, smart_log, smartctl, smartctl_json, udev_storage
+from hwtune.text import (
+    nvme_id_ctrl,
+    nvme_identify,
+    nvme_log,
+    smart_log,
+    smartctl,
+    smartctl_json,
+    udev_storage,
+)
 from hwtune.text.nvme_dmesg import controller_of
 from hwtune.text.pci_sysfs import is_address
 
@@ -42,7 +50,7 @@ def add(host: Host, controllers: list[NvmeController]) -> None:
 
 
 def _of_identify(text: str) -> Report:
-    return smartctl.Report(nvme_identify.parse(text), nvme_log.SmartLog())
+    return smartctl.Report(nvme_id_ctrl.parse(text), nvme_log.SmartLog())
 
 
 def _of_smart_log(text: str) -> Report:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hwtune.model.storage import Nvme, NvmeController, NvmeEvent
-from hwtune.probes import _kernel_log, _nvme_admin, _nvme_documents, _nvme_sysfs
+from hwtune.probes import _kernel_log, _nvme_admin, _nvme_sysfs
 from hwtune.text import nvme_dmesg
 
 if TYPE_CHECKING:
@@ -21,7 +21,11 @@ def read(host: Host) -> Nvme:
     controllers, listed = _nvme_sysfs.read(host)
     for controller in controllers:
         _nvme_admin.ask(host, controller)
-    _nvme_documents.add(host, controllers)
+    if host.kind != "live":
+        # Its parsers are not for the way that every run goes.
+        from hwtune.probes import _nvme_documents
+
+        _nvme_documents.add(host, controllers)
     lines, log_known = _kernel_log.lines(host)
     return Nvme(
         controllers=controllers,

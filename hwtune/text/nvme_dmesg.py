@@ -26,34 +26,39 @@ class Event(NamedTuple):
     place: str = ""
 
 
-_CONTROLLER = re.compile(r"nvme (nvme\d{1,5}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (.*)")
-_MESSAGES = (
-    ("interrupt-lost", re.compile(r"I/O .{0,80}?\b(QID \d+) timeout, completion polled")),
-    ("timeout", re.compile(r"I/O .{0,80}?\b(QID \d+) timeout(?:$|, (?:aborting|reset|disable))")),
-    # as 4.0 and before, and as the drivers of fabrics
-    ("timeout", re.compile(r"Timeout I/O \d+ (QID \d+)")),
-    ("timeout", re.compile(r"(?:queue|I/O tag) .{0,60}?\btimeout\b")),
-    ("controller-down", re.compile(r"controller is down; will reset: (CSTS=0x[0-9a-f]+)")),
-    ("not-ready", re.compile(r"(Device not ready; aborting (?:reset|initiali[sz]ation|shutdown))")),
-    (
-        "removed",
-        re.compile(r"(?:Removing after probe failure|Disabling device after reset failure)(.{0,20})"),
-    ),
-    ("reset", re.compile(r"(resetting controller due to .{1,60}|.{0,40}error detected, reset controller)")),
-)
-
 _DISK = r"(nvme\d{1,5}(?:c\d{1,5})?n\d{1,6})"
-# "nvme0n1: I/O Cmd(0x2) @ LBA 32545872, 8 blocks, I/O Error (sct 0x3 / sc 0x71)"
-_COMMAND = re.compile(
-    _DISK
-    + r": .{1,40}?\(0x([0-9a-f]{1,2})\) @ LBA (\d+), \d+ blocks, (.{1,60}?) \(sct 0x(\d) / sc 0x([0-9a-f]+)\)"
+
+
+class _Patterns:
+    """Compiled once there is a line to look at."""
+
+    def __init__(self) -> None:
+        self.controller = re.compile(r"nvme (nvme\d{1,5}|[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): (.*)")
+        self.messages = [(kind, re.compile(pattern)) for kind, pattern in _MESSAGES]
+        # "nvme0n1: I/O Cmd(0x2) @ LBA 32545872, 8 blocks, I/O Error (sct 0x3 / sc 0x71)"
+        self.command = re.compile(
+            _DISK + r": .{1,40}?\(0x([0-9a-f]{1,2})\) @ LBA (\d+), \d+ blocks, "
+            r"(.{1,60}?) \(sct 0x(\d) / sc 0x([0-9a-f]+)\)"
+        )
+        # "I/O error, dev nvme0n1, sector 32545872 op 0x0:(READ)": the operation since 4.19
+        self.block = re.compile(
+            r"([a-z/ ]{3,40}) error, dev " + _DISK + r", sector (\d+)(?: op 0x[0-9a-f]+:\(([A-Z_]+)\))?",
+            re.IGNORECASE,
+        )
+        self.capacity = re.compile(_DISK + r": detected capacity change from (\d+) to 0$")
+
+
+_MESSAGES = (
+    ("interrupt-lost", r"I/O .{0,80}?\b(QID \d+) timeout, completion polled"),
+    ("timeout", r"I/O .{0,80}?\b(QID \d+) timeout(?:$|, (?:aborting|reset|disable))"),
+    # as 4.0 and before, and as the drivers of fabrics
+    ("timeout", r"Timeout I/O \d+ (QID \d+)"),
+    ("timeout", r"(?:queue|I/O tag) .{0,60}?\btimeout\b"),
+    ("controller-down", r"controller is down; will reset: (CSTS=0x[0-9a-f]+)"),
+    ("not-ready", r"(Device not ready; aborting (?:reset|initiali[sz]ation|shutdown))"),
+    ("removed", r"(?:Removing after probe failure|Disabling device after reset failure)(.{0,20})"),
+    ("reset", r"(resetting controller due to .{1,60}|.{0,40}error detected, reset controller)"),
 )
-# "I/O error, dev nvme0n1, sector 32545872 op 0x0:(READ)": the operation since 4.19
-_BLOCK = re.compile(
-    r"([a-z/ ]{3,40}) error, dev " + _DISK + r", sector (\d+)(?: op 0x[0-9a-f]+:\(([A-Z_]+)\))?",
-    re.IGNORECASE,
-)
-_CAPACITY = re.compile(_DISK + r": detected capacity change from (\d+) to 0$")
 
 # Flush, write and read of the NVM command set; a trim that is refused loses nothing.
 _COMMANDS = {"0": "flush", "1": "write", "2": "read"}
@@ -63,37 +68,39 @@ _MEDIA_TYPE = "2"  # status code type: media and data integrity errors
 
 def find(lines: Iterable[str]) -> Iterator[Event]:
     """The faults in lines of the log (without their time stamps), in one pass."""
-    for index, line in enumerate(lines):
+    patterns: _Patterns | None = None
+    for number, line in enumerate(lines):
         if "nvme" in line:
-            event = _event(index, line[:1000])
+            patterns = patterns or _Patterns()
+            event = _event(patterns, number, line[:1000])
             if event is not None:
                 yield event
 
 
-def _event(index: int, line: str) -> Event | None:
-    match = _CONTROLLER.search(line)
+def _event(patterns: _Patterns, number: int, line: str) -> Event | None:
+    match = patterns.controller.search(line)
     if match is not None:
-        for kind, pattern in _MESSAGES:
+        for kind, pattern in patterns.messages:
             found = pattern.match(match[2])
             if found is not None:
-                return Event(index, match[1], kind, (found[1] if found.lastindex else match[2]).strip(" :"))
+                return Event(number, match[1], kind, (found[1] if found.lastindex else match[2]).strip(" :"))
         return None
-    match = _COMMAND.search(line)
+    match = patterns.command.search(line)
     if match is not None:
         what = _COMMANDS.get(match[2])
         if what is None:
             return None
         kind = "media-error" if match[5] == _MEDIA_TYPE else "io-error"
-        return Event(index, match[1], kind, f"{what}, LBA {match[3]}: {match[4]}", f"command {match[3]}")
-    match = _BLOCK.search(line)
+        return Event(number, match[1], kind, f"{what}, LBA {match[3]}: {match[4]}", f"command {match[3]}")
+    match = patterns.block.search(line)
     if match is not None and match[4] in _OPERATIONS:
         medium = match[1].endswith("critical medium")
         what = f"{match[4].lower()}, " if match[4] else ""
         kind = "media-error" if medium else "io-error"
-        return Event(index, match[2], kind, f"{what}sector {match[3]}", f"sector {match[3]}")
-    match = _CAPACITY.search(line)
+        return Event(number, match[2], kind, f"{what}sector {match[3]}", f"sector {match[3]}")
+    match = patterns.capacity.search(line)
     if match is not None:
-        return Event(index, match[1], "removed", f"capacity {match[2]} -> 0", "capacity")
+        return Event(number, match[1], "removed", f"capacity {match[2]} -> 0", "capacity")
     return None
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
-from hwtune.text.nvme_identify import KELVIN, integer
+from hwtune.text.nvme_id_ctrl import integer
+from hwtune.text.nvme_identify import KELVIN
 from hwtune.text.nvme_log import SmartLog, celsius
 
 # The labels of nvme-cli 1 and 2, lower case, with underscores for blanks; and those of its JSON.
@@ -80,6 +80,8 @@ def _text_values(text: str) -> dict[str, Any]:
 
 
 def _json_values(text: str) -> dict[str, Any]:
+    import json
+
     try:
         said = json.loads(text)
     except RecursionError:

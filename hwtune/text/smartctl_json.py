@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from hwtune.text.nvme_identify import Controller
@@ -30,6 +29,8 @@ _FIELDS = {
 
 def parse(text: str) -> Report:
     """Raises ``ValueError`` for what is not of an NVMe drive."""
+    import json
+
     try:
         said = json.loads(text)
     except RecursionError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from tests.support import Gap, fake_nvme, host
@@ -23,6 +25,13 @@ def test_without_privilege(tmp_path, id):
     result = diagnose_one(host(tmp_path, files(), complete=True, libraries=DENIED), id)
     assert result.outcome == "unknown"
     assert (result.unknowns[0].subject, result.unknowns[0].remedy) == ("nvme:nvme0", "run as root")
+
+
+def test_a_device_that_others_may_open_and_not_command(tmp_path):
+    """Linux 6.1 denies all admin commands to those without CAP_SYS_ADMIN."""
+    drive = controller(fails={(0x06, 1): OSError(errno.EACCES, "Permission denied")})
+    result = diagnose_one(box(tmp_path, files(), drive), "nvme.smart-critical")
+    assert (result.outcome, result.unknowns[0].remedy) == ("unknown", "run as root")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hwtune.text import nvme_identify, nvme_log, smart_log, smartctl, smartctl_json
+from hwtune.text import nvme_id_ctrl, nvme_identify, nvme_log, smart_log, smartctl, smartctl_json
 from hwtune.text.nvme_identify import State
 from hwtune.text.smart_log import counter, degrees
 from tests.support import fake_nvme
@@ -83,7 +83,7 @@ ps      3 : mp:0.0490W non-operational enlat:210 exlat:1200 rrt:3 rrl:3
 
 
 def test_id_ctrl_as_text():
-    found = nvme_identify.parse(ID_CTRL)
+    found = nvme_id_ctrl.parse(ID_CTRL)
     assert (found.model, found.serial, found.firmware) == ("Some Drive 1TB", "S4EVNX0R123456", "2B2QEXM7")
     assert (found.version, found.apst, found.write_cache) == ("1.3", True, True)
     assert (found.warning_temp_c, found.critical_temp_c) == (85, -273)
@@ -92,7 +92,7 @@ def test_id_ctrl_as_text():
 
 def test_id_ctrl_with_explained_bits():
     text = ID_CTRL.replace("apsta     : 0x1\n", "apsta     : 0x1\n  [0:0] : 0x1\tAPST Supported\n\n")
-    assert nvme_identify.parse(text) == nvme_identify.parse(ID_CTRL)
+    assert nvme_id_ctrl.parse(text) == nvme_id_ctrl.parse(ID_CTRL)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_id_ctrl_as_json_of_both_releases(sleeping):
         "hmpre": 100,
         "psds": [{"max_power": 900, "flags": 0}, {**sleeping, "entry_lat": 5, "exit_lat": 7}],
     }
-    found = nvme_identify.parse(json.dumps(said))
+    found = nvme_id_ctrl.parse(json.dumps(said))
     assert (found.model, found.apst, found.write_cache, found.host_memory_kib) == ("Drive", False, True, 400)
     assert found.states == [State(0, 9000, False, 0, 0), State(1, 4000, True, 5, 7)]
     assert found.version is None
@@ -116,7 +116,7 @@ def test_id_ctrl_as_json_of_both_releases(sleeping):
 @pytest.mark.parametrize("text", ["", "Usage: nvme id-ctrl", "{}", "[" * 100_000, '{"vid": 1, "psds": [3]}'])
 def test_what_is_no_id_ctrl(text):
     with pytest.raises(ValueError):
-        nvme_identify.parse(text)
+        nvme_id_ctrl.parse(text)
 
 
 # -- SMART --------------------------------------------------------------------------------
@@ -458,7 +458,7 @@ LINES = st.lists(
 
 @given(LINES)
 def test_parsers_raise_nothing_but_value_errors(lines):
-    for parse in (nvme_identify.parse, smart_log.parse, smartctl.parse, smartctl_json.parse):
+    for parse in (nvme_id_ctrl.parse, smart_log.parse, smartctl.parse, smartctl_json.parse):
         try:
             parse("\n".join(lines))
         except ValueError:
@@ -484,7 +484,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_json_parsers_raise_nothing_but_value_errors(said):
-    for parse in (nvme_identify.parse, smart_log.parse, smartctl_json.parse):
+    for parse in (nvme_id_ctrl.parse, smart_log.parse, smartctl_json.parse):
         try:
             parse(json.dumps(said))
         except ValueError:
