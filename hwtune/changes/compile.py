@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hwtune.changes import kinds
+from hwtune.changes import boot_loader, kinds
+from hwtune.changes.persist import grub_d
 from hwtune.changes.stores import Item
 from hwtune.changes.system import ChangeError
 from hwtune.changes.targets import (
     Attribute,
     ExclusiveSysctls,
+    LoaderArgument,
     Target,
     Unit,
     sysctl_path,
@@ -71,8 +73,22 @@ def _unit(change: kinds.UnitState, system: System) -> Compiled:
     return Compiled([(Unit(change.unit), value)], [])
 
 
+def _kernel_arguments(change: kinds.KernelArguments, system: System) -> Compiled:
+    removed = [boot_loader.name_of(name) for name in change.remove]
+    groups = boot_loader.grouped(change.set)
+    try:
+        loader = boot_loader.find(system)
+    except ChangeError as error:
+        raise ChangeError(f"{error}; {boot_loader.by_hand(change.set, change.remove)}") from None
+    if loader == boot_loader.GRUB:
+        return Compiled([], grub_d.items(groups, removed))
+    wanted = {**groups, **{name: [] for name in removed if not any(name in g.split() for g in groups)}}
+    return Compiled([(LoaderArgument(loader, n), {"all": texts}) for n, texts in wanted.items()], [])
+
+
 _MAKERS: dict[type, Callable[[Any, System], Compiled]] = {
     kinds.SysctlChange: _sysctl,
     kinds.SysfsAttribute: _sysfs,
     kinds.UnitState: _unit,
+    kinds.KernelArguments: _kernel_arguments,
 }

@@ -180,7 +180,8 @@ class NvmeLatencyTolerance(_Change, frozen=True, tag="nvme-latency-tolerance"):
 
 
 class NicSetting(_Change, frozen=True, tag="nic"):
-    """``group``: coalesce, rings, channels, features or pause; ``values`` by ethtool's names."""
+    """``group``: coalesce, rings, channels, features or pause; ``values`` in the words of ethtool(8):
+    ("adaptive-rx", "off"), ("rx-usecs", "8"), ("rx-lro", "off")."""
 
     interface: str
     group: str
@@ -188,7 +189,8 @@ class NicSetting(_Change, frozen=True, tag="nic"):
 
     @property
     def disruption(self) -> str:
-        return "link-reset" if self.group in ("rings", "channels") else ""
+        # many drivers start the link anew for these
+        return "link-reset" if self.group in ("rings", "channels", "pause") else ""
 
     def describe(self) -> str:
         return f"set {self.group} of {self.interface}: " + " ".join(f"{k}={v}" for k, v in self.values)

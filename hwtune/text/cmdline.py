@@ -6,7 +6,10 @@ arguments (what follows is init's); in names a dash and an underscore are the sa
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 # What isspace() of lib/ctype.c takes for white space, the no-break space of Latin-1 aside: a
 # command line in UTF-8 has that byte inside of letters.
@@ -50,6 +53,44 @@ def split(text: str) -> tuple[list[Argument], str]:
 
 def parse(text: str) -> list[Argument]:
     return split(text)[0]
+
+
+def name(word: str) -> str:
+    """The canonical name of one argument as it is written."""
+    return _argument(word).name
+
+
+def words(text: str) -> list[str]:
+    """The arguments as they are written, ``--`` and what follows it among them."""
+    found = []
+    position = 0
+    while position < len(text):
+        end = _end(text, position)
+        if end > position:
+            found.append(text[position:end])
+        position = end + 1
+    return found
+
+
+def without(text: str, names: Collection[str]) -> str:
+    """The command line without the kernel's arguments of these (canonical) names, each gone with the
+    white space before it; all else stays byte for byte, and so does what follows ``--``."""
+    kept: list[str] = []
+    position = 0
+    while position < len(text):
+        start = position
+        while start < len(text) and text[start] in _SPACE:
+            start += 1
+        end = _end(text, start)
+        word = text[start:end]
+        if word.strip('"') == "--":
+            break
+        if start == end or _argument(word).name not in names:
+            kept.append(text[position:end])
+        position = end
+    found = "".join(kept) + text[position:]
+    # what was first had no white space before it
+    return found if text[:1] in _SPACE else found.lstrip(_SPACE)
 
 
 def _end(text: str, start: int) -> int:

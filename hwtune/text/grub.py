@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hwtune.text import cmdline as kernel
+
 _BLANK = " \t"
 _ENDS = "\n;&|()"
 _OPENING = ("if", "case", "for", "while", "until", "{")
 _CLOSING = ("fi", "esac", "done", "}")
 _PASSING = ("then", "else", "elif", "do", "!")
+# The function of hwtune's drop-in (templates/grub.cfg.j2), and the variable with its answer.
+_WITHOUT, _LEFT = "hwtune_without", "hwtune_left"
 _DECLARING = ("export", "readonly", "declare", "typeset", "local")
 # Far beyond any configuration: what grows past these was made to.
 _LONGEST = 1 << 13  # of a value, in characters
@@ -100,6 +104,8 @@ class _Shell:
         command = words[0][0]
         if command in (".", "source", "eval"):
             self._lose()
+        elif command == _WITHOUT and len(words) > 1:
+            self._without([value for _, value in words[1:]])
         elif command == "unset":
             for name, _ in words[1:]:
                 self._set(name, "")
@@ -111,6 +117,15 @@ class _Shell:
                     # "+=" appends in bash and is no assignment in sh, which grub-mkconfig runs in.
                     appends = name.endswith("+")
                     self._set(name.rstrip("+"), None if appends or value is None else value.partition("=")[2])
+
+    def _without(self, values: list[str | None]) -> None:
+        """A call of the function that hwtune's own drop-in defines."""
+        known = [value for value in values if value is not None]
+        if len(known) < len(values):
+            self._set(_LEFT, None)
+            return
+        kept = [word for word in kernel.words(known[0]) if kernel.name(word) not in known[1:]]
+        self._set(_LEFT, " ".join(kept))
 
     def _set(self, name: str, value: str | None) -> None:
         uncertain = self.lost or self.depth or self.parentheses or self.conditional

@@ -1,5 +1,5 @@
 """The stores, one module each."""
 
-from hwtune.changes.persist import sysctl_d
+from hwtune.changes.persist import grub_d, sysctl_d
 
-STORES = (sysctl_d.STORE,)
+STORES = (sysctl_d.STORE, grub_d.STORE)

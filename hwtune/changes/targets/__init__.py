@@ -7,16 +7,23 @@ that does not exist (a file that hwtune is to make, a device that is gone).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hwtune.changes.system import ChangeError
 from hwtune.changes.targets.attribute import Attribute, ExclusiveSysctls, sysctl_path
 from hwtune.changes.targets.base import Target, Value
 from hwtune.changes.targets.files import Directory, OwnedFile, OwnedLink
+from hwtune.changes.targets.loader import LoaderArgument
 from hwtune.changes.targets.unit import Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "Attribute",
     "Directory",
     "ExclusiveSysctls",
+    "LoaderArgument",
     "OwnedFile",
     "OwnedLink",
     "Target",
@@ -46,11 +53,17 @@ def _exclusive(rest: str) -> Target:
     return ExclusiveSysctls((one, other))
 
 
-_MAKERS = {
+def _loader(rest: str) -> Target:
+    backend, _, names = rest.partition(" ")
+    return LoaderArgument(backend, names)
+
+
+_MAKERS: dict[str, Callable[[str], Target]] = {
     "attribute": _attribute,
     "exclusive": _exclusive,
     "file": OwnedFile,
     "link": OwnedLink,
     "directory": Directory,
     "unit": Unit,
+    "kernel-argument": _loader,
 }
