@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from hwtune.fact import Fact, known
 from hwtune.model.memory import EdacController, MemoryFault
 from hwtune.probes import _kernel_log
-from hwtune.text import edac_util, memory_errors
+from hwtune.text import memory_errors
 
 if TYPE_CHECKING:
     from hwtune.host.base import Host
     from hwtune.model.kernel import LogLine
+    from hwtune.text import edac_util
 
 _ROOT = "/sys/devices/system/edac/mc"
 
@@ -32,6 +33,8 @@ def controllers(host: Host) -> tuple[list[EdacController], Fact[bool]]:
 def _pasted(host: Host) -> tuple[list[EdacController], Fact[bool]] | None:
     """Controllers as ``edac-util -v`` shows them."""
     for document in host.documents("edac-util"):
+        from hwtune.text import edac_util
+
         try:
             counts = edac_util.parse(document.text)
         except ValueError:

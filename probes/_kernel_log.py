@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from hwtune.host.base import Host
 
 # "[  12.345678] text", with or without what dmesg -x, journalctl or syslog print before it
-_STAMP = re.compile(r"^(?:.{0,80}?\bkernel: ?)?(?:<\d+>)?\[\s*(\d+\.\d+)\](?:\[\s*[TC]\d+\])? ?(.*)$")
-_JOURNAL = re.compile(r"^.{10,80}?\bkernel: (.*)$")
+_STAMP = r"^(?:.{0,80}?\bkernel: ?)?(?:<\d+>)?\[\s*(\d+\.\d+)\](?:\[\s*[TC]\d+\])? ?(.*)$"
+_JOURNAL = r"^.{10,80}?\bkernel: (.*)$"
 
 
 # Half of the probes search the log, which has thousands of lines: each host's is read once.
@@ -47,8 +47,8 @@ def _lines(host: Host) -> tuple[list[LogLine], Fact[bool]]:
 
 
 def _parse(line: str, source: str) -> LogLine:
-    match = _STAMP.match(line)
+    match = re.match(_STAMP, line)
     if match is not None:
         return LogLine(text=match[2], source=source, seconds=float(match[1]))
-    match = _JOURNAL.match(line)
+    match = re.match(_JOURNAL, line)
     return LogLine(text=match[1] if match is not None else line.strip(), source=source)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from hwtune.fact import ABSENT, INVALID, NOT_CAPTURED, Fact, known
 from hwtune.model.numa import Numa, NumaNode
 from hwtune.probes import _hugepages, _numa_kinds
-from hwtune.text import lscpu, numactl
 from hwtune.text.cpulist import parse_list, parse_mask
 from hwtune.text.meminfo import parse_counters, parse_meminfo
 
@@ -93,6 +92,8 @@ def _add_pasted(host: Host, numa: Numa) -> None:
     """What ``numactl -H`` and ``lscpu`` tell, where the tree does not."""
     told: dict[int, list[tuple[str, Any, str]]] = {}  # node -> (field, value, source)
     for document in host.documents("numactl -H"):
+        from hwtune.text import numactl
+
         try:
             nodes = numactl.parse_hardware(document.text)
         except ValueError:
@@ -109,6 +110,8 @@ def _add_pasted(host: Host, numa: Numa) -> None:
                 if value is not None
             )
     for document in host.documents("lscpu"):
+        from hwtune.text import lscpu
+
         for id, cpus in lscpu.node_cpus(lscpu.fields(document.text)).items():
             told.setdefault(id, []).append(("cpus", cpus, document.path))
     if told:

@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+# Patterns are compiled (and kept by re) when a line first needs them: most logs have none.
 # kernel/time/clocksource.c (Linux 6.12 and before), arch/x86/kernel/tsc.c, arch/x86/kernel/tsc_sync.c
 _UNSTABLE = (
-    re.compile(r"watchdog on CPU(?P<cpu>\d+): Marking clocksource '?tsc'? as unstable"),
-    re.compile(r"watchdog on CPU(?P<cpu>\d+): .* read-back delay .*marking '?tsc'? unstable"),
-    re.compile(r"\bMarking TSC unstable due to (?P<reason>.+)"),
-    re.compile(r"\bMarking clocksource '?tsc'? as unstable"),
-    re.compile(r"\bClocksource tsc unstable\b"),
-    re.compile(r"TSC warp between CPUs, turning off TSC clock"),
+    r"watchdog on CPU(?P<cpu>\d+): Marking clocksource '?tsc'? as unstable",
+    r"watchdog on CPU(?P<cpu>\d+): .* read-back delay .*marking '?tsc'? unstable",
+    r"\bMarking TSC unstable due to (?P<reason>.+)",
+    r"\bMarking clocksource '?tsc'? as unstable",
+    r"\bClocksource tsc unstable\b",
+    r"TSC warp between CPUs, turning off TSC clock",
 )
 # hrtimer_interrupt() of kernel/time/hrtimer.c: said once a boot, when the handler could not catch up
 # with the timers that expired while it ran.
-_STALL = re.compile(r"hrtimer: interrupt took (\d+) ns")
+_STALL = r"hrtimer: interrupt took (\d+) ns"
 
 
 class Unstable(NamedTuple):
@@ -39,7 +40,7 @@ def unstable(lines: Sequence[str]) -> Unstable | None:
         if "unstable" not in line and "TSC warp" not in line:
             continue
         for pattern in _UNSTABLE:
-            match = pattern.search(line)
+            match = re.search(pattern, line)
             if match is None:
                 continue
             said = match.groupdict()
@@ -56,5 +57,5 @@ def stalls(lines: Sequence[str]) -> list[tuple[int, int]]:
     return [
         (index, int(match[1]))
         for index, line in enumerate(lines)
-        if "hrtimer:" in line and (match := _STALL.search(line)) is not None
+        if "hrtimer:" in line and (match := re.search(_STALL, line)) is not None
     ]

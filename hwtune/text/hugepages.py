@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_SIZE = re.compile(r"(\d+)([kKmMgGtT]?)")
+# Compiled (and kept by re) where an argument first needs them: most command lines have none.
+_SIZE = r"(\d+)([kKmMgGtT]?)"
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-_COUNT = re.compile(r"\d{1,12}")
-_NODES = re.compile(r"\d{1,5}:\d{1,12}(,\d{1,5}:\d{1,12})*")
+_COUNT = r"\d{1,12}"
+_NODES = r"\d{1,5}:\d{1,12}(,\d{1,5}:\d{1,12})*"
 
 
 class Request(NamedTuple):
@@ -29,7 +30,7 @@ class Request(NamedTuple):
 
 def parse_size_kb(text: str) -> int:
     """ "2M" and the like in KiB, as memparse() of lib/cmdline.c reads it. Raises ``ValueError``."""
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_SIZE, text.strip())
     if match is None:
         raise ValueError(f"not a size: {text[:40]!r}")
     return (int(match[1]) << _SHIFTS[match[2].lower()]) >> 10
@@ -58,9 +59,9 @@ def requests(arguments: Iterable[tuple[str, str | None]]) -> list[Request]:
 
 def _request(size: int | None, value: str) -> Request | None:
     text = f"hugepages={value}" if size is None else f"hugepagesz={_show(size)} hugepages={value}"
-    if _COUNT.fullmatch(value):
+    if re.fullmatch(_COUNT, value):
         return Request(size, int(value), {}, text)
-    if _NODES.fullmatch(value):
+    if re.fullmatch(_NODES, value):
         nodes = {int(n): int(c) for n, _, c in (part.partition(":") for part in value.split(","))}
         return Request(size, sum(nodes.values()), nodes, text)
     return None

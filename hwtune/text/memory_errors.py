@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+# Patterns are compiled (and kept by re) when a line first needs them: most logs have none.
 # drivers/edac/edac_mc.c of Linux 6.12, edac_ce_error and edac_ue_error:
 # "EDAC MC%d: %d CE %s%son %s (%s page:0x%lx offset:0x%lx ... - %s)"
-_EDAC = re.compile(r"EDAC (MC\d+): (\d+) (CE|UE) (.*?) ?\bon (.+?) \((.*)\)\s*$")
-_PAGE = re.compile(r"\bpage:(0x[0-9a-f]+)")
+_EDAC = r"EDAC (MC\d+): (\d+) (CE|UE) (.*?) ?\bon (.+?) \((.*)\)\s*$"
+_PAGE = r"\bpage:(0x[0-9a-f]+)"
 # drivers/firmware/efi/cper.c, cper_estatus_print: "{1}[Hardware Error]: ..."
-_GHES = re.compile(r"\{(\d+)\}\[Hardware Error\]: *(.*)$")
-_GHES_TYPE = re.compile(r"Error \d+, type: (\S+)")
+_GHES = r"\{(\d+)\}\[Hardware Error\]: *(.*)$"
+_GHES_TYPE = r"Error \d+, type: (\S+)"
 # arch/x86/kernel/cpu/mce/core.c, __print_mce
-_MCE = re.compile(
+_MCE = (
     r"\[Hardware Error\]: CPU \d+: Machine Check(?: Exception| Event)?: [0-9a-f]+ Bank (\d+): ([0-9a-f]{16})"
 )
 # mm/memory-failure.c
-_POISON = re.compile(r"Memory failure: (0x[0-9a-f]+): (.*)$")
+_POISON = r"Memory failure: (0x[0-9a-f]+): (.*)$"
 
 _UNCORRECTED = 1 << 61  # IA32_MCi_STATUS.UC
 # Errors of a memory controller have the code 000F 0000 1MMM CCCC (Intel SDM vol. 3B, compound error codes).
@@ -62,11 +63,11 @@ def _may_tell(line: str) -> bool:
 
 def _edac(lines: Iterable[tuple[int, str]]) -> Iterable[Fault]:
     for index, line in lines:
-        match = _EDAC.search(line)
+        match = re.search(_EDAC, line)
         if match is None:
             continue
         detail = match[6]
-        page = _PAGE.search(detail)
+        page = re.search(_PAGE, detail)
         yield Fault(
             index,
             match[3] == "CE",
@@ -83,13 +84,13 @@ def _ghes(lines: Iterable[tuple[int, str]]) -> Iterable[Fault]:
     """Memory sections of firmware's reports. Lines of one report share the number in braces."""
     severity: dict[str, str] = {}
     for index, line in lines:
-        match = _GHES.search(line)
+        match = re.search(_GHES, line)
         if match is None:
             continue
         number, text = match[1], match[2].strip()
         if text.startswith("event severity: "):
             severity[number] = text.removeprefix("event severity: ")
-        elif kind := _GHES_TYPE.match(text):
+        elif kind := re.match(_GHES_TYPE, text):
             severity[number] = kind[1]
         elif text == "section_type: memory error" and number in severity:
             # "corrected" and "info" are over; "recoverable" and "fatal" are not (ACPI, CPER).
@@ -99,7 +100,7 @@ def _ghes(lines: Iterable[tuple[int, str]]) -> Iterable[Fault]:
 
 def _machine_checks(lines: Iterable[tuple[int, str]]) -> Iterable[Fault]:
     for index, line in lines:
-        match = _MCE.search(line)
+        match = re.search(_MCE, line)
         if match is None:
             continue
         status = int(match[2], 16)
@@ -111,7 +112,7 @@ def _poisoned(lines: Iterable[tuple[int, str]]) -> Iterable[Fault]:
     """Pages that the kernel took out of use after an uncorrected error."""
     seen: set[str] = set()
     for index, line in lines:
-        match = _POISON.search(line)
+        match = re.search(_POISON, line)
         # Several lines a page: what was done for each process, and the result. A page that the
         # administrator took out himself says "soft offline" or "unpoisoned".
         if match is None or match[1] in seen:
