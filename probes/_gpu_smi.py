@@ -278,7 +278,7 @@ def _ecc(log: _Log) -> Fact[dict[str, int]]:
     counts: dict[str, int] = {}
     for path, value in log.values.items():
         parts = path.replace(" ", "_").replace("-", "_").split("/")
-        if parts[0] == "ecc_errors" and parts[1:2] in (["volatile"], ["aggregate"]) and value.isdigit():
+        if parts[0] == "ecc_errors" and parts[1:2] in (["volatile"], ["aggregate"]) and value.isdecimal():
             counts[".".join(parts[1:])] = int(value)
     if counts:
         return known(counts, log.source)
@@ -340,7 +340,7 @@ def _processes(section: SmiGpu, log: _Log) -> Fact[list[GpuProcess]]:
 def _process(pid: int, kind: str, name: str, memory: str) -> GpuProcess:
     number = memory.removesuffix("MiB").strip()
     return GpuProcess(
-        pid, name, "compute" if "C" in kind else "graphics", int(number) << 20 if number.isdigit() else None
+        pid, name, "compute" if "C" in kind else "graphics", int(number) << 20 if number.isdecimal() else None
     )
 
 
@@ -367,7 +367,7 @@ def _table(table: nvidia_smi_table.Table, source: str) -> list[Gpu]:
         )
         if not row.name.endswith(".."):
             gpu.name = known(row.name, source)  # else it is cut off
-        if ecc.isdigit():
+        if ecc.isdecimal():
             gpu.ecc_enabled = known(True, source)
             gpu.ecc_counts = known({"volatile.uncorrectable_total": int(ecc)}, source)
         elif ecc == "Off":

@@ -72,7 +72,7 @@ def _peer_access(access: dict[tuple[str, str], str], source: str, gpu_host: GpuH
             gpu_host.pairs.append(pair)
         if pair.p2p in (None, "OK"):
             pair.p2p, pair.p2p_source = state, source
-    return [Gpu(index=int(name[3:]), address=None, source=source) for name in names if name[3:].isdigit()]
+    return [Gpu(index=int(name[3:]), address=None, source=source) for name in names if name[3:].isdecimal()]
 
 
 def _find(gpu_host: GpuHost, first: str, second: str) -> GpuPair | None:

@@ -220,7 +220,7 @@ def clocks(machine: Machine, profile: Profile) -> Verdict:
 def _clocks(verdict: Verdict, where: str, gpu: Gpu, locked: bool) -> None:
     application, default = gpu.application_clocks.value or {}, gpu.default_application_clocks.value or {}
     now, most = gpu.clocks.value or {}, gpu.max_clocks.value or {}
-    low = {name: mhz for name, mhz in application.items() if mhz < default.get(name, 0)}
+    low = {name: mhz for name, mhz in application.items() if name in default and mhz < default[name]}
     if low:
         wanted = ", ".join(f"{name} {default[name]} MHz" for name in low)
         verdict.finding(

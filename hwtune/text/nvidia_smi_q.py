@@ -100,7 +100,7 @@ class _Reader:
     def _process(self, key: str, value: str) -> None:
         processes = self.gpus[-1].processes
         if key == "process id":
-            if value.isdigit():
+            if value.isdecimal():
                 processes.append(SmiProcess(int(value), "", "", ""))
         elif processes:
             processes[-1] = described(processes[-1], key, value)
@@ -118,4 +118,4 @@ def described(process: SmiProcess, key: str, value: str) -> SmiProcess:
 
 
 def _count(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None

@@ -105,11 +105,11 @@ class _Reader:
         if not processes:
             return
         if self.path[-1] == "pid":
-            if value.isdigit():
+            if value.isdecimal():
                 processes[-1] = processes[-1]._replace(pid=int(value))
         else:
             processes[-1] = described(processes[-1], self.path[-1], value)
 
 
 def _count(text: str) -> int | None:
-    return int(text) if text.isdigit() else None
+    return int(text) if text.isdecimal() else None

@@ -15,7 +15,7 @@ from hwtune.text.cpulist import parse_list
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _WAY = re.compile(r"PIX|PXB|PHB|NODE|SYS|SOC|PSB|NV\d{1,2}")
 _PEER = ("OK", "CNS", "GNS", "TNS", "NS", "DR", "U")
-_NAME = re.compile(r"GPU\d{1,3}|[A-Za-z][\w.-]{0,30}\d")
+_NAME = re.compile(r"GPU\d{1,3}|(?!GPU)[A-Za-z][\w.-]{0,30}\d", re.ASCII)
 _LEGEND = re.compile(r"\s*(NIC\d{1,3})\s*:\s*(\S{1,64})\s*$")
 
 
@@ -59,7 +59,7 @@ def _row(found: Topology, cells: list[str]) -> bool:
     after = rest[len(found.columns) :]
     if after and _is_list(after[0]):
         found.affinity[name] = after[0]
-    if len(after) > 1 and after[1].isdigit():
+    if len(after) > 1 and after[1].isdecimal():
         found.numa_node[name] = int(after[1])
     return True
 
@@ -84,7 +84,8 @@ def parse_peer_access(text: str) -> dict[tuple[str, str], str]:
 def _heading(lines: list[str]) -> tuple[int, list[str]]:
     for number, line in enumerate(lines):
         cells = line.split("CPU Affinity")[0].split()
-        if cells[:1] == ["GPU0"] and all(_NAME.fullmatch(cell) for cell in cells):
+        named = cells[:1] == ["GPU0"] and all(_NAME.fullmatch(cell) for cell in cells)
+        if named and len(set(cells)) == len(cells):
             return number, cells
     raise ValueError("no heading of a matrix of GPUs")
 

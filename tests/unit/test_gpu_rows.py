@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hwtune.changes import GpuSetting, ModuleOption, UnitState
 from hwtune.diagnosis.table import table
@@ -13,8 +17,6 @@ from tests.support.gpu import GEFORCE, H100, NOT_SUPPORTED, inactive, machine, n
 from tests.support.rows import diagnose, diagnose_one
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hwtune.diagnosis.engine import RowResult
 
 ROWS = sorted(row.id for row in table() if row.subsystem in ("gpu", "nvlink"))
@@ -376,6 +378,8 @@ def test_clocks(tmp_path: Path) -> None:
     result = diagnose_one(machine(tmp_path / "b", H100), "gpu.clocks", profile="gpu-inference")
     assert subjects(result) == [("gpu:0", "info")]
     assert result.findings[0].changes == [GpuSetting("0000:07:00.0", "locked-clocks", "1980,1980")]
+    untold = {**low, "nvmlDeviceGetDefaultApplicationsClock(graphics)": NOT_SUPPORTED}
+    assert diagnose_one(machine(tmp_path / "e", untold), "gpu.clocks").outcome == "ok"
     high = {**H100, "nvmlDeviceGetClockInfo(sm)": 1980}
     assert diagnose_one(machine(tmp_path / "c", high), "gpu.clocks", profile="gpu-inference").outcome == "ok"
     busy = {**H100, "nvmlDeviceGetCurrentClocksEventReasons": 4, "nvmlDeviceGetClockInfo(sm)": 1700}
@@ -569,8 +573,8 @@ def test_cpu_affinity(tmp_path: Path) -> None:
     ],
 )
 def test_p2p(tmp_path: Path, state: int, profile: str, severity: str) -> None:
-    settings = () if profile == "gpu-training" else ("pcie.p2p=false",)
-    result = diagnose_one(machine(tmp_path, GEFORCE, GEFORCE, p2p=state), "gpu.p2p", profile, settings)
+    values = () if profile == "gpu-training" else ("pcie.p2p=false",)
+    result = diagnose_one(machine(tmp_path, GEFORCE, GEFORCE, p2p=state), "gpu.p2p", profile, values)
     assert subjects(result) == [("gpu:0", severity)]
 
 
@@ -742,3 +746,18 @@ def test_fabric_manager_of_a_board_with_switches(tmp_path: Path) -> None:
     )
     uncaptured = machine(tmp_path / "d", a100, files=switches, complete=False)
     assert diagnose_one(uncaptured, "nvlink.fabric-manager").outcome == "unknown"
+
+
+# -- no answer of the library is too odd ------------------------------------------------------
+
+_ODD = st.sampled_from(
+    [None, 0, -1, 2**64 - 1, 1.5, "", "x", True, [], [[1]], {}, {"total": 1}, {"error": 5}, NOT_SUPPORTED]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted(H100)), _ODD, max_size=25), st.sampled_from(["a", "b"]))
+def test_any_answer_is_judged(changes: dict[str, Any], other: str) -> None:
+    with TemporaryDirectory() as folder:
+        box = machine(Path(folder), {**H100, **changes}, H100 if other == "a" else {**GEFORCE, **changes})
+        diagnose(box, *ROWS, profile="gpu-inference")

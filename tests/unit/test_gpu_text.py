@@ -78,7 +78,9 @@ def test_peer_access_says_why_not() -> None:
     assert nvidia_topo.parse_peer_access(text) == {("GPU0", "GPU1"): "GNS", ("GPU1", "GPU0"): "CNS"}
 
 
-@pytest.mark.parametrize("text", ["", "GPU", "no matrix here\n", "\x00\x01"])
+@pytest.mark.parametrize(
+    "text", ["", "GPU", "no matrix here\n", "\x00\x01", "GPU0 GPU1-3NIC0\n", "GPU0 GPU0\n"]
+)
 def test_no_matrix(text: str) -> None:
     with pytest.raises(ValueError, match="no heading"):
         nvidia_topo.parse_matrix(text)
