@@ -1,24 +1,31 @@
-"""What the kernel's ethtool says of every interface: settings by netlink, names and driver counts by ioctl.
+"""What the kernel's ethtool says of one interface: settings by netlink, the driver's counters by ioctl.
 
-Numbers are those of include/uapi/linux/ethtool_netlink.h and ethtool.h; only GET messages are sent, which
-need no privilege.
+Only GET messages are sent, which need no privilege. Each wakes a device that is runtime-suspended
+(net/ethtool/netlink.c, ethnl_ops_begin): ask about interfaces that are up.
 """
 
 from __future__ import annotations
 
-import array
 import errno
-import fcntl
 import os
 import socket
-import struct
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
+from hwtune.host.libraries import LibraryGap
 from hwtune.host.libraries import _genetlink as netlink
 
-HEADER, HEADER_NAME = 1, 2
-# message -> (its number, attribute number -> name); the names are those that ethtool(8) prints
-_GROUPS: dict[str, tuple[int, dict[int, str]]] = {
+if TYPE_CHECKING:
+    from hwtune.host.libraries._genetlink import Attributes, Connection
+
+# Numbers of include/uapi/linux/ethtool_netlink.h. Every message has its header as attribute 1, in
+# which 2 is the interface's name and 3 are flags.
+HEADER, HEADER_NAME, HEADER_FLAGS = 1, 2, 3
+FLAG_STATS = 1 << 2
+LINKMODES_GET, FEATURES_GET, PAUSE_GET = 4, 11, 21
+# group -> (its message, attribute -> name). The names are those of the attributes, in lower case
+# (Documentation/networking/ethtool-netlink.rst); a driver that cannot do a thing leaves it out.
+NUMBERS: dict[str, tuple[int, dict[int, str]]] = {
     "rings": (15, {2: "rx_max", 5: "tx_max", 6: "rx", 9: "tx"}),
     "channels": (
         17,
@@ -33,7 +40,7 @@ _GROUPS: dict[str, tuple[int, dict[int, str]]] = {
             9: "combined",
         },
     ),
-    "coalesce": (
+    "coalescing": (
         19,
         {
             2: "rx_usecs",
@@ -44,168 +51,170 @@ _GROUPS: dict[str, tuple[int, dict[int, str]]] = {
             7: "tx_max_frames",
             8: "tx_usecs_irq",
             9: "tx_max_frames_irq",
-            10: "stats_block_usecs",
             11: "use_adaptive_rx",
             12: "use_adaptive_tx",
         },
     ),
-    "pause": (21, {2: "autoneg", 3: "rx", 4: "tx"}),
-    "link": (4, {2: "autoneg", 5: "speed", 6: "duplex"}),
 }
-FEATURES, FEATURES_HW, FEATURES_ACTIVE = 11, 2, 4
-LINKMODES_OURS = 3
+LINK_AUTONEG, LINK_OURS, LINK_PEER = 2, 3, 4
+FEATURES_HW, FEATURES_ACTIVE = 2, 4
+PAUSE_NAMES = {2: "autoneg", 3: "rx", 4: "tx"}
+PAUSE_STATS, PAUSE_STAT_NAMES = 5, {2: "tx_frames", 3: "rx_frames"}
 BITSET_BITS, BITSET_BIT, BIT_NAME, BIT_VALUE = 3, 1, 2, 3
+UNSUPPORTED = "EOPNOTSUPP"
+# What a counter says that the driver does not keep (include/linux/ethtool.h, ETHTOOL_STAT_NOT_SET).
+_NOT_KEPT = (1 << 64) - 1
 
-SIOCETHTOOL = 0x8946
-ETHTOOL_GDRVINFO, ETHTOOL_GSTRINGS, ETHTOOL_GSTATS, ETHTOOL_GSSET_INFO = 0x3, 0x1B, 0x1D, 0x37
-ETH_SS_STATS, ETH_GSTRING_LEN = 1, 32
-MAX_STATISTICS = 16_384
-
-# family "netdev" (Documentation/netlink/specs/netdev.yaml, since Linux 6.3): dev-get
-NETDEV_CMD_DEV_GET = 1
-NETDEV_IFINDEX, NETDEV_XDP_FEATURES = 1, 3
-_XDP = ("basic", "redirect", "ndo-xmit", "xsk-zerocopy", "hw-offload", "rx-sg", "ndo-xmit-sg")
+# Family "netdev" (Documentation/netlink/specs/netdev.yaml): dev-get, and its XDP bits from bit 0 on.
+NETDEV_DEV_GET, NETDEV_IFINDEX, NETDEV_XDP_FEATURES = 1, 1, 3
+XDP_NAMES = ("basic", "redirect", "ndo-xmit", "xsk-zerocopy", "hw-offload", "rx-sg", "ndo-xmit-sg")
 
 
-def query(what: str, *arguments: Any) -> Any:
-    """``settings``: interface -> group -> values, or group -> the name of the errno that refused
-    it. ``driver`` NAME: driver, version, firmware, bus. ``statistics`` NAME: the driver's own
-    counters."""
+def query(what: str, interface: str) -> dict[str, Any]:
+    """``settings``: group -> values, with the groups that were refused in ``refused`` (group ->
+    name of the errno). ``driver``: driver, version, firmware and bus. ``statistics``: the
+    driver's own counters by name.
+
+    Groups: ``rings``, ``channels``, ``coalescing`` (numbers), ``link`` (autoneg, and the names of
+    the link modes in supported, advertised and partner), ``features`` (name -> on) with
+    ``changeable``, ``pause`` (autoneg, rx, tx, and frames where the driver counts them), ``xdp``.
+    Raises ``OSError``; ``LibraryGap`` where the kernel has no ethtool in netlink (before 5.6).
+    """
     if what == "settings":
-        return _settings()
+        return _settings(interface)
+    from hwtune.host.libraries import _ethtool_ioctl
+
     if what == "driver":
-        return _driver(str(arguments[0]))
+        return dict(_ethtool_ioctl.driver(interface))
     if what == "statistics":
-        return _statistics(str(arguments[0]))
+        return dict(_ethtool_ioctl.statistics(interface))
     raise ValueError(f"ethtool knows no {what}")
 
 
-def _settings() -> dict[str, Any]:
+def _settings(interface: str) -> dict[str, Any]:
     connection = netlink.Connection()
     try:
+        family = _family(connection)
+        index = _index(interface)
         found: dict[str, Any] = {}
-        try:
-            family = connection.family("ethtool")
-        except OSError as error:
-            return {"error": errno.errorcode.get(error.errno or 0, str(error.errno))}
-        for group, (command, names) in _GROUPS.items():
-            _collect(connection, family, group, command, names, found)
-        _features(connection, family, found)
-        _xdp(connection, found)
-        return found
+        refused: dict[str, str] = {}
+
+        def ask(group: str, command: int, flags: int = 0) -> Attributes:
+            header = netlink.attribute(HEADER_NAME, interface.encode() + b"\0")
+            if flags:
+                header += netlink.attribute(HEADER_FLAGS, flags.to_bytes(4, sys.byteorder))
+            payload = netlink.attribute(HEADER | netlink.NLA_F_NESTED, header)
+            try:
+                answers = connection.ask(family, command, payload)
+            except OSError as error:
+                refused[group] = _name(error)
+                return []
+            return answers[0] if answers else []
+
+        for group, (command, names) in NUMBERS.items():
+            values = ask(group, command)
+            if group not in refused:
+                found[group] = {names[k]: netlink.number(v) for k, v in values if k in names}
+        _link(ask("link", LINKMODES_GET), found)
+        _features(ask("features", FEATURES_GET), found)
+        pause = ask("pause", PAUSE_GET, FLAG_STATS)
+        if refused.get("pause") in ("EINVAL", UNSUPPORTED):
+            del refused["pause"]
+            pause = ask("pause", PAUSE_GET)  # kernels before 5.10 know no such flag
+        _pause(pause, found)
+        _xdp(connection, index, found, refused)
+        return {**found, "refused": refused}
     finally:
         connection.close()
 
 
-def _collect(
-    connection: netlink.Connection,
-    family: int,
-    group: str,
-    command: int,
-    names: dict[int, str],
-    found: dict[str, Any],
-) -> None:
+def _family(connection: Connection) -> int:
     try:
-        messages = connection.ask(family, command, netlink.attribute(HEADER | 0x8000, b""), dump=True)
+        return connection.family("ethtool")
     except OSError as error:
-        found.setdefault("errors", {})[group] = errno.errorcode.get(error.errno or 0, str(error.errno))
-        return
-    for attributes in messages:
-        interface = _interface(attributes)
-        if interface is None:
-            continue
-        values = {names[k]: netlink.number(v) for k, v in attributes if k in names and v}
-        if group == "link":
-            values["modes"] = next((_bits(v) for k, v in attributes if k == LINKMODES_OURS), [])  # type: ignore[assignment]
-        found.setdefault("interfaces", {}).setdefault(interface, {})[group] = values
+        if error.errno == errno.ENOENT:
+            raise LibraryGap("unreadable", "this kernel has no ethtool in netlink") from None
+        raise
 
 
-def _features(connection: netlink.Connection, family: int, found: dict[str, Any]) -> None:
+def _index(interface: str) -> int:
     try:
-        messages = connection.ask(family, FEATURES, netlink.attribute(HEADER | 0x8000, b""), dump=True)
-    except OSError as error:
-        found.setdefault("errors", {})["features"] = errno.errorcode.get(error.errno or 0, str(error.errno))
+        return socket.if_nametoindex(interface)
+    except OSError:  # which carries no errno
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV)) from None
+
+
+def _name(error: OSError) -> str:
+    if error.errno == errno.EOPNOTSUPP:
+        return UNSUPPORTED  # errno.errorcode has another name for the same number
+    return errno.errorcode.get(error.errno or 0, str(error))
+
+
+def _link(attributes: Attributes, found: dict[str, Any]) -> None:
+    if not attributes:
         return
-    for attributes in messages:
-        interface = _interface(attributes)
-        if interface is None:
-            continue
-        sets = {k: _bits(v) for k, v in attributes if k in (FEATURES_HW, FEATURES_ACTIVE)}
-        values = dict.fromkeys(sets.get(FEATURES_HW, ()), False)
-        values.update(dict.fromkeys(sets.get(FEATURES_ACTIVE, ()), True))
-        found.setdefault("interfaces", {}).setdefault(interface, {})["features"] = values
-
-
-def _xdp(connection: netlink.Connection, found: dict[str, Any]) -> None:
-    try:
-        messages = connection.ask(connection.family("netdev"), NETDEV_CMD_DEV_GET, dump=True)
-    except OSError as error:
-        found.setdefault("errors", {})["xdp"] = errno.errorcode.get(error.errno or 0, str(error.errno))
-        return
-    for attributes in messages:
-        values = dict(attributes)
-        if NETDEV_IFINDEX not in values or NETDEV_XDP_FEATURES not in values:
-            continue
-        try:
-            interface = socket.if_indextoname(netlink.number(values[NETDEV_IFINDEX]))
-        except OSError:  # it went away between the two calls
-            continue
-        mask = netlink.number(values[NETDEV_XDP_FEATURES])
-        names = [name for i, name in enumerate(_XDP) if mask >> i & 1]
-        found.setdefault("interfaces", {}).setdefault(interface, {})["xdp"] = names
-
-
-def _interface(attributes: netlink.Attributes) -> str | None:
+    link: dict[str, Any] = {}
     for kind, value in attributes:
-        if kind == HEADER:
-            for inner, name in netlink.attributes_of(value):
-                if inner == HEADER_NAME:
-                    return netlink.text(name)
-    return None
+        if kind == LINK_AUTONEG:
+            link["autoneg"] = bool(netlink.number(value))
+        elif kind == LINK_OURS:
+            # value: advertised, mask: supported
+            link["supported"], link["advertised"] = _bits(value)
+        elif kind == LINK_PEER:
+            link["partner"] = _bits(value)[0]
+    found["link"] = link
 
 
-def _bits(value: bytes) -> list[str]:
-    """The names of the bits that a verbose bitset has set (all that are listed, in one without a mask)."""
-    top = dict(netlink.attributes_of(value))
-    masked = 1 not in top  # ETHTOOL_A_BITSET_NOMASK
-    found = []
-    for kind, bit in netlink.attributes_of(top.get(BITSET_BITS, b"")):
-        if kind == BITSET_BIT:
-            inner = dict(netlink.attributes_of(bit))
-            if BIT_NAME in inner and (not masked or BIT_VALUE in inner):
-                found.append(netlink.text(inner[BIT_NAME]))
-    return found
+def _features(attributes: Attributes, found: dict[str, Any]) -> None:
+    sets = {k: _bits(v) for k, v in attributes if k in (FEATURES_HW, FEATURES_ACTIVE)}
+    if FEATURES_HW in sets and FEATURES_ACTIVE in sets:
+        every, changeable = sets[FEATURES_HW]
+        active = frozenset(sets[FEATURES_ACTIVE][0])
+        found["features"] = {name: name in active for name in every}
+        found["changeable"] = changeable
 
 
-# -- the older interface, for what netlink does not tell ---------------------------------
+def _pause(attributes: Attributes, found: dict[str, Any]) -> None:
+    if not attributes:
+        return
+    values: dict[str, Any] = {}
+    for kind, value in attributes:
+        if kind in PAUSE_NAMES:
+            values[PAUSE_NAMES[kind]] = bool(netlink.number(value))
+        elif kind == PAUSE_STATS:
+            for inner, count in netlink.attributes_of(value):
+                if inner in PAUSE_STAT_NAMES and netlink.number(count) != _NOT_KEPT:
+                    values[PAUSE_STAT_NAMES[inner]] = netlink.number(count)
+    found["pause"] = values
 
 
-def _ioctl(interface: str, data: bytearray) -> bytearray:
-    buffer = array.array("B", data)
-    request = struct.pack("16sP16x", interface.encode()[:15], buffer.buffer_info()[0])
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as handle:
-        fcntl.ioctl(handle.fileno(), SIOCETHTOOL, request)
-    return bytearray(buffer)
+def _xdp(connection: Connection, index: int, found: dict[str, Any], refused: dict[str, str]) -> None:
+    payload = netlink.attribute(NETDEV_IFINDEX, index.to_bytes(4, sys.byteorder))
+    try:
+        answers = connection.ask(connection.family("netdev"), NETDEV_DEV_GET, payload)
+    except OSError as error:
+        refused["xdp"] = _name(error)
+        return
+    for kind, value in answers[0] if answers else ():
+        if kind == NETDEV_XDP_FEATURES:
+            mask = netlink.number(value)
+            found["xdp"] = [name for bit, name in enumerate(XDP_NAMES) if mask >> bit & 1]
 
 
-def _driver(interface: str) -> dict[str, str]:
-    data = _ioctl(interface, bytearray(struct.pack("=I", ETHTOOL_GDRVINFO) + bytes(192)))
-    fields = {"driver": (4, 32), "version": (36, 32), "firmware": (68, 32), "bus": (100, 32)}
-    return {name: netlink.text(bytes(data[o : o + n]).partition(b"\0")[0]) for name, (o, n) in fields.items()}
+def _bits(bitset: bytes) -> tuple[list[str], list[str]]:
+    """The names that a verbose bitset lists, and those of them that carry the value flag.
 
-
-def _statistics(interface: str) -> dict[str, int]:
-    info = _ioctl(interface, bytearray(struct.pack("=IIQI", ETHTOOL_GSSET_INFO, 0, 1 << ETH_SS_STATS, 0)))
-    mask, count = struct.unpack_from("=QI", info, 8)
-    if not mask or not count:
-        return {}
-    if count > MAX_STATISTICS:
-        raise OSError(errno.EOVERFLOW, os.strerror(errno.EOVERFLOW))
-    header = struct.pack("=III", ETHTOOL_GSTRINGS, ETH_SS_STATS, count)
-    names = _ioctl(interface, bytearray(header + bytes(count * ETH_GSTRING_LEN)))
-    values = _ioctl(interface, bytearray(struct.pack("=II", ETHTOOL_GSTATS, count) + bytes(count * 8)))
-    found = {}
-    for i in range(count):
-        name = bytes(names[12 + i * ETH_GSTRING_LEN : 12 + (i + 1) * ETH_GSTRING_LEN]).partition(b"\0")[0]
-        found[name.decode("utf-8", "replace").strip()] = struct.unpack_from("=Q", values, 8 + i * 8)[0]
-    return found
+    Without a mask all that are listed are set, and none carries the flag.
+    """
+    listed, valued = [], []
+    for kind, bits in netlink.attributes_of(bitset):
+        if kind != BITSET_BITS:
+            continue
+        for inner, bit in netlink.attributes_of(bits):
+            values = dict(netlink.attributes_of(bit)) if inner == BITSET_BIT else {}
+            name = netlink.text(values.get(BIT_NAME, b""))
+            if name:  # numbers that the kernel has kept free have none
+                listed.append(name)
+                if BIT_VALUE in values:
+                    valued.append(name)
+    return listed, valued
