@@ -25,4 +25,9 @@ KEYS: tuple[str, ...] = (
     "vm.compact_unevictable_allowed",
     "vm.numa_stat",
     "kernel.printk",
+    "net.core.busy_read",
+    "net.core.busy_poll",
+    "net.core.netdev_budget",
+    "net.core.netdev_budget_usecs",
+    "net.core.netdev_max_backlog",
 )

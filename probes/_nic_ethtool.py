@@ -1,0 +1,135 @@
+"""What the kernel's ethtool says of interfaces that are up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hwtune.fact import ABSENT, DENIED, NOT_CAPTURED, NOT_PROBED, UNREADABLE, Fact, gap, known
+from hwtune.text.ethtool import max_speed
+
+if TYPE_CHECKING:
+    from hwtune.host.base import Host
+    from hwtune.model.network import Nic
+
+# group -> the option of the program ethtool that shows it
+OPTIONS = {
+    "coalescing": "-c ",
+    "rings": "-g ",
+    "channels": "-l ",
+    "features": "-k ",
+    "pause": "-a ",
+    "link": "",
+}
+_NUMBERS = ("coalescing", "rings", "channels")
+# Drivers whose own counters tell what rows ask about, in a time that is no concern (40 counters
+# kept in memory; other drivers ask their card for hundreds).
+_COUNTING = ("ena",)
+
+
+def fill(host: Host, nics: list[Nic]) -> None:
+    for nic in nics:
+        if nic.admin_up.value is False:
+            _without(nic, gap(NOT_PROBED, f"ethtool {nic.name}", "the interface is down"))
+            continue
+        asleep = host.text(f"{nic.source}/device/power/runtime_status")
+        if asleep.value == "suspended":
+            _without(nic, gap(UNREADABLE, asleep.source, "suspended, and asking it would wake it"))
+            continue
+        answer = host.ask("ethtool", "settings", nic.name)
+        if answer.known and isinstance(answer.value, dict):
+            _settings(nic, answer.value)
+        else:
+            _without(nic, answer)
+        _driver(host, nic)
+        if nic.driver.value in _COUNTING or host.patient or host.kind != "live":
+            nic.driver_statistics = _named(
+                host.ask("ethtool", "statistics", nic.name), f"ethtool -S {nic.name}"
+            )
+        else:
+            nic.driver_statistics = gap(
+                NOT_PROBED, f"ethtool -S {nic.name}", "no row asks about this driver's"
+            )
+
+
+def source(group: str, name: str) -> str:
+    return f"ethtool {OPTIONS[group]}{name}"
+
+
+def _without(nic: Nic, why: Fact[Any]) -> None:
+    """No answer at all: each setting says so under the name by which a person would ask."""
+    for group in OPTIONS:
+        place = source(group, nic.name)
+        missing: Fact[Any] = Fact(None, place, why.gap, why.detail)
+        if group == "link":
+            nic.max_speed_mbps = nic.advertised_speed_mbps = nic.partner_speed_mbps = missing
+            nic.autoneg = missing
+        else:
+            setattr(nic, group, missing)
+    nic.changeable_features = nic.features.map(lambda _: [])
+    nic.pause_frames = nic.pause.map(lambda _: {})
+    nic.xdp_features = Fact(None, f"netdev (netlink), {nic.name}", why.gap, why.detail)
+    if why.gap in (NOT_PROBED, UNREADABLE):
+        nic.driver_statistics = Fact(None, f"ethtool -S {nic.name}", why.gap, why.detail)
+
+
+def _settings(nic: Nic, said: dict[str, Any]) -> None:
+    refused = said.get("refused") or {}
+
+    def group(name: str, key: str = "") -> Fact[Any]:
+        place = f"{source(name, nic.name)} (netlink)"
+        if (key or name) in said:
+            return known(said[key or name], place)
+        code = refused.get(name)
+        if code in ("EPERM", "EACCES"):
+            return gap(DENIED, place)
+        if code == "EOPNOTSUPP" or code is None:
+            return gap(ABSENT, place, "the driver does not offer it")
+        return gap(UNREADABLE, place, str(code))
+
+    for name in _NUMBERS:
+        setattr(nic, name, group(name))
+    nic.features = group("features")
+    nic.changeable_features = group("features", "changeable")
+    _pause(nic, group("pause"))
+    link = group("link")
+    nic.max_speed_mbps = _fastest(link, "supported")
+    nic.advertised_speed_mbps = _fastest(link, "advertised")
+    nic.partner_speed_mbps = _fastest(link, "partner")
+    nic.autoneg = link.map(lambda found: bool(found.get("autoneg")))
+    place = f"netdev (netlink), {nic.name}"
+    if "xdp" in said:
+        nic.xdp_features = known(list(said["xdp"]), place)
+    elif refused.get("xdp") == "ENOENT":
+        nic.xdp_features = gap(ABSENT, place, "a kernel before 6.3")
+    else:
+        nic.xdp_features = gap(UNREADABLE, place, str(refused.get("xdp", "no answer")))
+
+
+def _pause(nic: Nic, said: Fact[dict[str, Any]]) -> None:
+    nic.pause = said.map(lambda v: {k: bool(v[k]) for k in ("autoneg", "rx", "tx") if k in v})
+    nic.pause_frames = said.map(lambda v: {k: v[f"{k}_frames"] for k in ("rx", "tx") if f"{k}_frames" in v})
+    if nic.pause_frames.value == {}:
+        nic.pause_frames = gap(ABSENT, said.source, "the driver does not count pause frames")
+
+
+def _fastest(link: Fact[dict[str, Any]], key: str) -> Fact[int]:
+    if not link.known:
+        return Fact(None, link.source, link.gap, link.detail)
+    speed = max_speed(link.get().get(key) or ())
+    return gap(ABSENT, link.source, f"no {key} link modes") if speed is None else known(speed, link.source)
+
+
+def _driver(host: Host, nic: Nic) -> None:
+    said = host.ask("ethtool", "driver", nic.name)
+    place = f"ethtool -i {nic.name}"
+    if not said.known or not isinstance(said.value, dict):
+        nic.firmware = Fact(None, place, said.gap or UNREADABLE, said.detail)
+        return
+    text = str(said.value.get("firmware", "")).strip()
+    nic.firmware = known(text, place) if text.strip("N/A") else gap(ABSENT, place, "no firmware version")
+    if nic.driver.gap in (NOT_CAPTURED, NOT_PROBED) and said.value.get("driver"):
+        nic.driver = known(str(said.value["driver"]), place)
+
+
+def _named(fact: Fact[Any], place: str) -> Fact[Any]:
+    return Fact(fact.value, place, fact.gap, fact.detail)
