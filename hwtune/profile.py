@@ -95,9 +95,18 @@ class GpuTargets(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NicTargets(msgspec.Struct, forbid_unknown_fields=True):
-    rx_usecs_max: int
-    adaptive_coalescing: bool
-    drops_per_million_max: float
+    rx_usecs_max: int  # that a NIC, or the kernel in its place, may hold back an interrupt
+    adaptive_coalescing: bool  # whether a NIC may choose that delay itself
+    lro: bool  # whether a NIC may merge packets that it received
+    pause: bool  # whether the link partner may stop a NIC (flow control)
+    drops_per_million_max: float  # of the packets received
+    drops_per_million_note: float  # below it, lost packets are no finding
+    squeezes_per_million_max: float  # times that a CPU gave up with packets left, of the packets it had
+    link_errors_per_million_max: float  # packets damaged on the cable
+    link_losses_max: int
+    busy_poll_us: int  # of net.core.busy_read and busy_poll at least; 0 leaves it to each socket
+    af_xdp: bool  # whether programs need AF_XDP without copies
+    ib_rate_min_gbps: int  # of each active InfiniBand port; 0 compares them with each other only
 
 
 class ClockTargets(msgspec.Struct, forbid_unknown_fields=True):
