@@ -24,7 +24,7 @@ _USUAL = ("/usr/lib/irqbalance/defaults.env", "/etc/default/irqbalance", "/etc/s
 
 def read(host: Host) -> tuple[Fact[dict[str, str]], str]:
     """The environment, and the file that sets the ban, or in which it would be set."""
-    unit = _unit(host)
+    unit = parsed_unit(host)
     files = list(_USUAL) if unit is None else unit.files
     environment: dict[str, str] = {}
     sources: list[str] = []
@@ -50,7 +50,7 @@ def read(host: Host) -> tuple[Fact[dict[str, str]], str]:
     return known(environment, " ".join(sources) or _UNIT), place
 
 
-def _unit(host: Host) -> irqbalance.Unit | None:
+def parsed_unit(host: Host) -> irqbalance.Unit | None:
     """The unit with its drop-ins, or None where none can be read."""
     for folder in _FOLDERS:
         found = host.parse(f"{folder}/{_UNIT}", irqbalance.parse_unit)

@@ -193,7 +193,9 @@ def _found(
     changes = []
     if left.known and left.get():
         nodes = _Nodes(machine)
-        changes = [IrqAffinity(irq.number, tuple(nodes.near(irq, left.get()))) for irq in movable]
+        changes = [
+            IrqAffinity(irq.number, tuple(nodes.near(irq, left.get())), tuple(sorted(hot))) for irq in movable
+        ]
     return verdict.finding(
         f"cpu:{format_list(shared)}",
         message,

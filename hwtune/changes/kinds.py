@@ -49,8 +49,11 @@ class SysfsAttribute(_Change, frozen=True, tag="sysfs"):
 
 
 class IrqAffinity(_Change, frozen=True, tag="irq-affinity"):
+    """``away``: the CPUs that are to be free of interrupts, for those that appear at a later boot."""
+
     irq: int
     cpus: tuple[int, ...]
+    away: tuple[int, ...] = ()
 
     def describe(self) -> str:
         from hwtune.text.cpulist import format_list

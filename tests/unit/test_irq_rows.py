@@ -63,7 +63,7 @@ def test_a_busy_nic_queue_on_an_isolated_cpu_is_an_error(tmp_path: Path) -> None
     finding = only(result)
     assert (finding.severity, finding.subject) == ("error", "cpu:6")
     # the NIC is on node 0, whose CPUs are all housekeeping
-    assert finding.changes == [IrqAffinity(24, (0, 1, 4, 5))]
+    assert finding.changes == [IrqAffinity(24, (0, 1, 4, 5), away=(2, 3, 6, 7))]
     texts = [item.value for item in finding.evidence]
     # IRQ 24 and the two NVMe queues 33 and 34; 900 + 60 + 50 of 2789 counted on CPUs 2, 3, 6, 7
     assert texts[0] == "3 of 8 IRQs on isolated CPUs, 3 of them with counts"

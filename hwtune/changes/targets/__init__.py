@@ -12,8 +12,12 @@ from typing import TYPE_CHECKING
 from hwtune.changes.system import ChangeError
 from hwtune.changes.targets.attribute import Attribute, ExclusiveSysctls, sysctl_path
 from hwtune.changes.targets.base import Target, Value
+from hwtune.changes.targets.cpuset import Partition
 from hwtune.changes.targets.files import Directory, OwnedFile, OwnedLink
+from hwtune.changes.targets.gpu import GpuAttribute
+from hwtune.changes.targets.irq import IrqsAway, IrqSetting
 from hwtune.changes.targets.loader import LoaderArgument
+from hwtune.changes.targets.nic import NicGroup
 from hwtune.changes.targets.unit import Unit
 
 if TYPE_CHECKING:
@@ -23,9 +27,14 @@ __all__ = [
     "Attribute",
     "Directory",
     "ExclusiveSysctls",
+    "GpuAttribute",
+    "IrqSetting",
+    "IrqsAway",
     "LoaderArgument",
+    "NicGroup",
     "OwnedFile",
     "OwnedLink",
+    "Partition",
     "Target",
     "Unit",
     "Value",
@@ -66,4 +75,9 @@ _MAKERS: dict[str, Callable[[str], Target]] = {
     "directory": Directory,
     "unit": Unit,
     "kernel-argument": _loader,
+    "irq": IrqSetting.from_rest,
+    "irqs-away": IrqsAway,
+    "cpuset": Partition,
+    "nic": NicGroup.from_rest,
+    "gpu": GpuAttribute.from_rest,
 }

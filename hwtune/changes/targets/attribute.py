@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 from hwtune.changes.system import ChangeError
@@ -40,7 +41,10 @@ class Attribute(Target):
     def write(self, system: System, value: Value) -> None:
         if value is None:
             raise ChangeError(f"{self.path} cannot be removed")
-        system.write_attribute(self.path, value)
+        try:
+            system.write_attribute(self.path, value)
+        except ChangeError as error:
+            raise ChangeError(f"{error}{hint(system, self.path, error.number)}", error.number) from None
 
     def same(self, one: Value, other: Value) -> bool:
         if one is None or other is None:
@@ -95,9 +99,36 @@ class ExclusiveSysctls(Target):
         key, _, number = str(value).partition(" = ")
         if key not in self.keys:
             raise ChangeError(f"{value} names none of {', '.join(self.keys)}")
-        system.write_attribute(sysctl_path(key), number)
+        path = sysctl_path(key)
+        try:
+            system.write_attribute(path, number)
+        except ChangeError as error:
+            raise ChangeError(f"{error}{hint(system, path, error.number)}", error.number) from None
 
 
 def sysctl_path(key: str) -> str:
     """The file of a sysctl; slashes and dots change places in it (sysctl.d(5))."""
     return "/proc/sys/" + key.translate(str.maketrans("./", "/."))
+
+
+_LOCKDOWN = "/sys/kernel/security/lockdown"
+
+
+def hint(system: System, path: str, number: int) -> str:
+    """What to do about the errno of a write, as the end of a sentence; "" where that is plain."""
+    if number == errno.EROFS:
+        return "; set it on the host, whose kernel a container shares"
+    if number in (errno.EPERM, errno.EACCES):
+        locked = system.attribute(_LOCKDOWN)
+        if locked.known and "[none]" not in locked.get():
+            return "; the kernel is locked down (Secure Boot)"
+        if path.startswith("/sys/module/pcie_aspm/"):
+            return "; the firmware or pcie_aspm=off keeps the kernel from ASPM, so that BIOS setup has it"
+        return "; the kernel or a container's host does not let even root change it"
+    if number == errno.EBUSY and path.endswith("/energy_performance_preference"):
+        return "; the governor performance already forces it"
+    if number == errno.EINVAL:
+        return "; this kernel or driver does not take the value"
+    if number == errno.ENODEV:
+        return "; the device or its driver is gone"
+    return ""

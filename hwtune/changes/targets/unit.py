@@ -16,6 +16,8 @@ class Unit(Target):
 
     kind = "unit"
     lasting = True
+    #: states of a unit that is neither enabled nor disabled by systemctl
+    FIXED = ("static", "generated", "transient", "indirect", "alias", "linked", "enabled-runtime")
     _ACTIVE = ("active", "activating", "reloading")
 
     def __init__(self, name: str) -> None:
@@ -24,6 +26,14 @@ class Unit(Target):
     @property
     def key(self) -> str:
         return f"unit {self.name}"
+
+    def real(self, system: System) -> Unit:
+        """The unit that an alias stands for."""
+        if self._ask(system, "is-enabled") != "alias":
+            return self
+        answer = system.host.command(["systemctl", "show", "--property=Id", "--value", self.name])
+        name = answer.get().stdout.strip() if answer.known else ""
+        return Unit(name) if name else self
 
     def read(self, system: System) -> Value:
         enabled = self._ask(system, "is-enabled")
