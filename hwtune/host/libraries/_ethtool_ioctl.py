@@ -17,7 +17,7 @@ GDRVINFO, GSTRINGS, GSTATS, GSSET_INFO = 0x03, 0x1B, 0x1D, 0x37
 SS_STATS, GSTRING_LEN = 1, 32
 _MAX_COUNTERS = 32_768
 # Their number may grow between the question of how many and the answer (somebody adds channels), and
-# the kernel may write all of them, whatever room was given (net/ethtool/ioctl.c, ethtool_get_stats).
+# before Linux 6.19 the kernel wrote all of them, whatever room was given (ethtool_get_stats).
 _SPARE = 4096
 
 
@@ -39,7 +39,8 @@ def statistics(interface: str) -> dict[str, int]:
     names = _ask(interface, struct.pack("=III", GSTRINGS, SS_STATS, count) + bytes(room * GSTRING_LEN))
     values = _ask(interface, struct.pack("=II", GSTATS, count) + bytes(room * 8))
     named, valued = struct.unpack_from("=I", names, 8)[0], struct.unpack_from("=I", values, 4)[0]
-    if named != valued:
+    if named != valued or not named:
+        # newer kernels write nothing where the room would not do
         raise OSError(errno.EAGAIN, "the number of counters changed meanwhile")
     found: dict[str, int] = {}
     for i in range(min(named, room)):

@@ -1,7 +1,7 @@
 """A generic netlink client for questions: one socket, one request and its answers at a time
 (Linux Documentation/userspace-api/netlink/intro.rst).
 
-Why not pyroute2: importing it takes longer than all of doctor's live run.
+Why not pyroute2: importing it takes longer than all of a live doctor may.
 """
 
 from __future__ import annotations
