@@ -102,7 +102,7 @@ def _drops(verdict: Verdict, profile: Profile, nic: Nic) -> Sequence[Fact[Any]] 
     few = share <= profile.nic.drops_per_million_max
     verdict.finding(
         subject(nic),
-        f"{call(nic)} has lost {said} since its driver was loaded, as it had no buffer for them.",
+        f"{call(nic)} has lost {said} since its driver was loaded, as it had no room for them.",
         *items,
         advice=_room(nic, few),
         severity="info" if few else None,

@@ -280,14 +280,17 @@ def _uneven(verdict: Verdict, machine: Machine, nic: Nic, receive: int, send: in
     "nic.rps",
     title="Received packets are not handed to isolated CPUs",
     symptom="Hot threads are interrupted by the softirq that another CPU's interrupt has handed over.",
-    cause="Receive packet steering (rps_cpus) hands packets to CPUs by software, isolated ones included.",
+    cause=(
+        "Receive packet steering (rps_cpus) hands packets to CPUs by software. A mask that is written leaves "
+        "out CPUs isolated at boot since Linux 5.9, but not those that were set apart later."
+    ),
     severity="error",
     scope="runtime",
     risk="Housekeeping CPUs take the load.",
     cost="None.",
     sources=(
         "Linux Documentation/networking/scaling.rst (RPS)",
-        "Linux Documentation/ABI/testing/sysfs-class-net-queues",
+        "Linux net/core/net-sysfs.c, store_rps_map",
     ),
 )
 def rps(machine: Machine, profile: Profile) -> Verdict:
