@@ -273,8 +273,10 @@ def runtime_pm(machine: Machine, profile: Profile) -> Verdict:
             verdict.ok(fact_evidence(control, "on"))
         elif status.value in ("suspended", "suspending") or (outliers and _sleeps(device)):
             _may_suspend(verdict, machine, device, outliers)
-        else:
+        elif status.known:
             verdict.ok(fact_evidence(control), reason="devices that may suspend are active")
+        else:
+            verdict.unknown(subject, status)
     return verdict
 
 

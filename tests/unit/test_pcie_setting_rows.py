@@ -215,6 +215,12 @@ def test_a_device_that_has_suspended(tmp_path: Path) -> None:
     assert finding.severity == "info"
 
 
+def test_whether_a_device_sleeps_is_not_guessed(tmp_path: Path) -> None:
+    result = _row(tmp_path, SUSPEND, _display("auto", None))
+    assert result.outcome == "unknown"
+    assert "power/runtime_status" in result.unknowns[0].reason
+
+
 def test_runtime_pm_not_captured_or_not_there(tmp_path: Path) -> None:
     assert _row(tmp_path, SUSPEND, drive()).outcome == "unknown"
     assert _row(tmp_path, SUSPEND, drive(), complete=True).outcome == "not-applicable"
