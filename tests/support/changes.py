@@ -70,6 +70,7 @@ class Machine:
         self.host = ToolHost(str(self.root), tools if tools is not None else {}, libraries or {})
         self.system.host = self.host
         self.folder = str(folder / "journal")
+        self.systemd = Systemd()
 
     def plan(self, *changes: Change, allow: Sequence[str] = ("boot", "service", "link")) -> Plan:
         finding = Finding("machine", "made for a test", [], list(changes))
@@ -121,3 +122,35 @@ class Machine:
 
 def failing(status: int, message: str) -> CommandResult:
     return CommandResult(status, "", message)
+
+
+class Systemd:
+    """A systemctl that keeps states: unit -> [enabled, active]. ``on``: verb -> what happens too."""
+
+    def __init__(self) -> None:
+        self.states: dict[str, list[str]] = {}
+        self.ids: dict[str, str] = {}
+        self.on: dict[str, Any] = {}
+
+    def __call__(self, argv: Sequence[str]) -> CommandResult | str:
+        verb, *words = [word for word in argv[1:] if word != "--runtime"]
+        if verb == "is-enabled":
+            return self.states.get(words[0], ["not-found"])[0] + "\n"
+        if verb == "is-active":
+            return self.states.get(words[0], ["", "inactive"])[1] + "\n"
+        if verb == "show":
+            return self.ids.get(words[-1], words[-1]) + "\n"
+        if verb in self.on:
+            self.on[verb](*words)
+        unit = words[0] if words else ""
+        if unit.startswith("hwtune-") and verb in ("restart", "stop"):
+            self.states[unit] = ["enabled", "active"]
+            if verb == "stop":
+                del self.states[unit]
+        elif unit in self.states:
+            at, to = {
+                "enable": (0, "enabled"), "disable": (0, "disabled"), "mask": (0, "masked"),
+                "unmask": (0, "enabled"), "start": (1, "active"), "stop": (1, "inactive"),
+            }.get(verb, (0, self.states[unit][0]))  # fmt: skip
+            self.states[unit][at] = to
+        return ""
