@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import sys
+from functools import cache
 from typing import TYPE_CHECKING
 
 from hwtune.changes.boot import FORMAT, PATH
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
 UNIT = "hwtune-boot.service"
 _UNITS = "/etc/systemd/system"
+# what systemd takes as it is (systemd.syntax(7))
+_PLAIN = re.compile(r"/[A-Za-z0-9_./+@:,-]+", re.ASCII)
 # root and staff, to whom Debian gives /usr/local
 _TRUSTED = (0, 50)
 
@@ -51,30 +55,41 @@ def _refresh(system: System, items: Sequence[Item]) -> list[list[str]]:
 def interpreter() -> str:
     """The interpreter that units of hwtune are to start. Raises ``ChangeError`` where root would
     thereby run what others may change, or where it does not find hwtune by itself."""
-    import hwtune
-    from hwtune.host import commands
-
     program = sys.executable
-    for path in (program, os.path.realpath(program), os.path.dirname(os.path.abspath(hwtune.__file__))):
-        _ours_alone(path)
-    found = commands.run([program, "-I", "-c", "import hwtune.changes.boot"], 30.0)
-    if not found.known or found.get().status != 0:
-        raise ChangeError(f"{program} does not find hwtune by itself; install hwtune into it or into a venv")
+    why = _fault(program)
+    if why:
+        raise ChangeError(why)
     return program
 
 
-def _ours_alone(path: str) -> None:
-    """Every folder on the way, as whoever may rename one of them may replace what is in it."""
+@cache
+def _fault(program: str) -> str:
+    import hwtune
+    from hwtune.host import commands
+
+    if not _PLAIN.fullmatch(program):
+        return f"the path of the interpreter cannot stand in a unit: {program!r}"
+    for path in (program, os.path.realpath(program), os.path.dirname(os.path.abspath(hwtune.__file__))):
+        place = _open_to_others(path)
+        if place:
+            return f"a unit of root's would run what others may change ({place}); install hwtune for root"
+    found = commands.run([program, "-I", "-c", "import hwtune.changes.boot"], 30.0)
+    if not found.known or found.get().status != 0:
+        return f"{program} does not find hwtune by itself; install hwtune into it or into a venv"
+    return ""
+
+
+def _open_to_others(path: str) -> str:
+    """Which part of the way others than root could replace; "" for none. Every folder on the way
+    counts, as whoever may rename in it may replace what is below."""
     while True:
         status = os.lstat(path)
         shared = status.st_mode & (0o022 if status.st_gid not in _TRUSTED else 0o002)
         harmless = stat.S_ISLNK(status.st_mode) or status.st_mode & stat.S_ISVTX
         if status.st_uid not in (0, os.geteuid()) or (shared and not harmless):
-            raise ChangeError(
-                f"a unit of root's would run what others may change ({path}); install hwtune for root"
-            )
+            return path
         if path == "/":
-            return
+            return ""
         path = os.path.dirname(path)
 
 
