@@ -56,11 +56,10 @@ def emit(content: str | bytes, output: str | None) -> None:
     if output is None:
         click.echo(content, nl=False)
         return
-    data = content.encode() if isinstance(content, str) else content
+    from hwtune.cli.output import write_file
     from hwtune.errors import UsageError
 
     try:
-        with open(output, "wb") as file:
-            file.write(data)
+        write_file(output, content.encode() if isinstance(content, str) else content)
     except OSError as error:
         raise UsageError(f"{output} cannot be written: {error.strerror}") from None
