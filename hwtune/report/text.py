@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from hwtune import __version__
-from hwtune.diagnosis.verdict import ERROR, FINDING, INFO, NOT_APPLICABLE, OK, SEVERITIES, UNKNOWN, WARNING
+from hwtune.diagnosis.verdict import NOT_APPLICABLE, OK, SEVERITIES
 from hwtune.report.box import picture
 from hwtune.report.clean import clean
+from hwtune.report.digest import abridged, fix_of, outcomes, tally, unread, unread_title
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hwtune.diagnosis.engine import Diagnosis, RowResult
     from hwtune.diagnosis.verdict import Evidence, Finding
     from hwtune.host.base import Host
     from hwtune.profile import Profile
     from hwtune.report.terminal import Style
 
-_NEEDS = {
-    "runtime": "",
-    "service": "",
-    "boot": "takes effect at the next boot",
-    "firmware": "in the firmware setup",
-    "hands": "in the box, by hand",
-}
 _EVIDENCE_MAX = 6  # lines of evidence of one finding; the JSON report has them all
 _FINDINGS_MAX = 8  # findings of one row, likewise
+_STEPS_MAX = 3  # changes of one finding, likewise
 
 
 def render(diagnosis: Diagnosis, host: Host, profile: Profile, style: Style, verbose: bool = False) -> str:
     """The whole report, ending with a newline."""
-    lines = [_headline(diagnosis, host, profile, style), ""]
+    lines = [*_headline(diagnosis, host, profile, style), ""]
     lines += _picture(diagnosis, profile, style)
-    for warning in getattr(host, "warnings", []):
-        lines += _paragraph(f"Note: {clean(warning)}", 0, style)
+    lines += _notes(getattr(host, "warnings", []), style)
     for severity in reversed(SEVERITIES):
         for result in diagnosis.results:
             lines += _row(result, severity, style)
@@ -41,37 +38,34 @@ def render(diagnosis: Diagnosis, host: Host, profile: Profile, style: Style, ver
     if verbose:
         lines += _quiet_rows(diagnosis, style)
     lines += _defects(diagnosis, style)
-    lines.append(_count(diagnosis, verbose))
+    lines.append(outcomes(diagnosis) + ("" if verbose else " -v names them."))
     return "\n".join(lines) + "\n"
 
 
-def _headline(diagnosis: Diagnosis, host: Host, profile: Profile, style: Style) -> str:
+def _headline(diagnosis: Diagnosis, host: Host, profile: Profile, style: Style) -> list[str]:
     kernel = diagnosis.machine.kernel
     parts = [f"hwtune {__version__}", clean(kernel.hostname.value or "unnamed machine")]
     parts.append(f"Linux {clean(kernel.release.get())}" if kernel.release.known else "kernel not known")
     parts.append(f"profile {clean(profile.name)}")
     if host.kind != "live":
         parts.append("from a snapshot")
-    left = "   ".join(parts)
-    right = _tally(diagnosis)
-    if len(left) + 3 + len(right) <= style.width:
-        line = left + " " * (style.width - len(left) - len(right)) + right
+    lines = _flow(parts, style.width)
+    right = ", ".join(words for _, words in tally(diagnosis))
+    if len(lines[-1]) + 3 + len(right) <= style.width:
+        lines[-1] += right.rjust(style.width - len(lines[-1]))
     else:
-        line = f"{left}\n{right}"
-    return style.paint(line, "bold")
+        lines.append(right)
+    return [style.paint(line, "bold") for line in lines]
 
 
-def _tally(diagnosis: Diagnosis) -> str:
-    counts = diagnosis.summary()["by_severity"]
-    words = [_number(counts[ERROR], "error"), _number(counts[WARNING], "warning")]
-    if counts[INFO]:
-        words.append(f"{counts[INFO]} to note")
-    words.append(f"{diagnosis.count(UNKNOWN)} unknown")
-    return ", ".join(words)
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _flow(parts: Iterable[str], width: int) -> list[str]:
+    """Parts, three spaces apart, in as many lines as they take."""
+    lines = [""]
+    for part in parts:
+        if lines[-1] and len(lines[-1]) + 3 + len(part) > width:
+            lines.append("")
+        lines[-1] += f"   {part}" if lines[-1] else part
+    return lines
 
 
 def _picture(diagnosis: Diagnosis, profile: Profile, style: Style) -> list[str]:
@@ -79,36 +73,23 @@ def _picture(diagnosis: Diagnosis, profile: Profile, style: Style) -> list[str]:
     lines = []
     indent = max((len(n.name) for n in nodes), default=0) + 5
     for node in nodes:
-        head = f"  {style.paint(node.name, 'bold')}{' ' * (indent - 2 - len(node.name))}"
-        line, used = head, indent
-        for i, part in enumerate(map(clean, _grouped(node.parts))):
-            if i and used + len(part) > style.width:
-                lines.append(line.rstrip())
-                line, used = " " * indent, indent
-            line += part + "   "
-            used += len(part) + 3
-        lines.append(line.rstrip())
+        pieces = [
+            piece
+            for part in map(clean, node.parts)
+            for piece in wrap(part, style.width - indent, break_long_words=False, break_on_hyphens=False)
+        ]
+        first, *rest = _flow(pieces, style.width - indent)
+        name = style.paint(node.name, "bold") + " " * (indent - 2 - len(node.name))
+        lines.append(f"  {name}{first}".rstrip())
+        lines += [" " * indent + line for line in rest]
     return [*lines, ""] if lines else []
 
 
-def _grouped(parts: list[str]) -> list[str]:
-    """Parts as they are; those that are equal are counted, those that differ in their first word
-    alone (drives, ports) are named together."""
-    counted = {part: parts.count(part) for part in dict.fromkeys(parts)}
-    alike: dict[str, list[str]] = {}
-    for part, count in counted.items():
-        name, _, rest = part.partition(" ")
-        if count == 1 and rest and name[-1].isdigit() and not name.isdigit():
-            alike.setdefault(rest, []).append(part)
-    found: list[str] = []
-    for part, count in counted.items():
-        rest = part.partition(" ")[2]
-        group = alike.get(rest, [])
-        if part not in group or len(group) == 1:
-            found.append(part if count == 1 else f"{count} {part}")
-        elif part == group[0]:
-            found.append(f"{', '.join(p.partition(' ')[0] for p in group)} {rest}")
-    return found
+def _notes(warnings: list[str], style: Style) -> list[str]:
+    lines = []
+    for warning in warnings:
+        lines += _paragraph(f"Note: {clean(warning)}", 0, style)
+    return [*lines, ""] if lines else []
 
 
 def _row(result: RowResult, severity: str, style: Style) -> list[str]:
@@ -116,86 +97,102 @@ def _row(result: RowResult, severity: str, style: Style) -> list[str]:
     if not findings:
         return []
     subjects = [clean(f.subject) for f in findings]
-    label = severity.upper()
-    subject = subjects[0] if len(subjects) == 1 else f"{len(subjects)} found"
-    left = f"{label:<8}{result.id}"
-    gap = max(3, style.width - len(left) - len(subject))
-    head = style.paint(label, severity) + " " * (8 - len(label)) + style.paint(result.id, "bold")
-    lines = [head + " " * gap + subject]
-    for finding in findings[:_FINDINGS_MAX]:
+    lines = _row_head(
+        severity, result.id, subjects[0] if len(subjects) == 1 else f"{len(subjects)} found", style
+    )
+    fixes = [_fix(f) for f in findings]
+    one_fix = len(findings) > 1 and len(set(fixes)) == 1
+    for finding, fix in zip(findings[:_FINDINGS_MAX], fixes, strict=False):
         message = finding.message if len(findings) == 1 else f"{finding.subject}: {finding.message}"
         lines += _paragraph(clean(message), 2, style)
         lines += _evidence(finding.evidence, style)
-        lines += _remedy(finding, result, style)
+        if fix and not one_fix:
+            lines += _paragraph(f"Fix: {fix}", 2, style)
     if len(findings) > _FINDINGS_MAX:
         rest = ", ".join(subjects[_FINDINGS_MAX:])
         lines += _paragraph(f"... and {len(findings) - _FINDINGS_MAX} more: {rest}", 2, style)
+    if one_fix and fixes[0]:
+        lines += _paragraph(f"Fix of each: {fixes[0]}", 2, style)
     return [*lines, ""]
+
+
+def _row_head(severity: str, id: str, subject: str, style: Style) -> list[str]:
+    label = severity.upper()
+    head = f"{style.paint(label, severity)}{' ' * (8 - len(label))}{style.paint(id, 'bold')}"
+    gap = style.width - 8 - len(id) - len(subject)
+    if gap < 3:
+        return [head, *_paragraph(subject, 8, style)]
+    return [head + " " * gap + subject]
 
 
 def _evidence(items: list[Evidence], style: Style) -> list[str]:
     lines = []
-    for item in items[:_EVIDENCE_MAX]:
-        source, value, expected = clean(item.source), clean(item.value), clean(item.expected)
-        text = f"{source}   {value}" if value else source
-        if expected:
-            text += f"   should be {expected}"
-        if len(text) + 4 <= style.width:
-            lines.append(f"    {text}")
-            continue
-        lines += _paragraph(source, 4, style)
-        lines += _paragraph(f"is {value}", 6, style)
-        if expected:
-            lines += _paragraph(f"should be {expected}", 6, style)
+    shown = items[:_EVIDENCE_MAX]
+    for expected, run in groupby(shown, key=lambda item: item.expected):
+        lines += _alike(list(run), clean(expected), style)
     if len(items) > _EVIDENCE_MAX:
         lines.append(f"    ... and {len(items) - _EVIDENCE_MAX} more (--format json has them all)")
     return lines
 
 
-def _remedy(finding: Finding, result: RowResult, style: Style) -> list[str]:
-    described = [c.describe() for c in finding.changes]
-    parts = described[:3]
-    if len(described) > 3:
-        parts.append(f"and {len(described) - 3} more like these")
-    text = "; ".join(parts)
-    needs = _NEEDS[result.scope]
-    if text and any(c.scope == "boot" for c in finding.changes):
-        text += " (takes effect at the next boot)"
-    elif not text and finding.advice and needs:
-        return _paragraph(f"Fix: {clean(finding.advice)}", 2, style)
-    if text and finding.advice:
-        text = f"{text}. {finding.advice}"
-    text = text or finding.advice
-    return _paragraph(f"Fix: {clean(text)}", 2, style) if text else []
+def _alike(items: list[Evidence], expected: str, style: Style) -> list[str]:
+    """Evidence that should all be the same, which is said once unless there is room in each line."""
+    told = [(clean(item.source), clean(item.value)) for item in items]
+    target = f"should be {expected}" if expected else ""
+    whole = [f"    {'   '.join(p for p in (*pair, target) if p)}" for pair in told]
+    if max(map(len, whole)) <= style.width:
+        return whole
+    lines = []
+    for source, value in told:
+        line = f"    {source}   {value}"
+        if len(line) <= style.width:
+            lines.append(line.rstrip())
+        else:
+            lines += _paragraph(source, 4, style) + _paragraph(value, 6, style)
+    if target:
+        lines += _paragraph(target if len(items) == 1 else f"each {target}", 6, style)
+    return lines
+
+
+def _fix(finding: Finding) -> str:
+    steps, when, advice = fix_of(finding)
+    parts = steps[:_STEPS_MAX]
+    if len(steps) > _STEPS_MAX:
+        parts.append(f"and {len(steps) - _STEPS_MAX} more like these")
+    text = "; ".join(parts) + (f" ({when})" if when else "")
+    return clean(". ".join(p for p in (text, advice) if p))
 
 
 def _unknowns(diagnosis: Diagnosis, style: Style, verbose: bool) -> list[str]:
-    """Grouped by what would make them known, so that one remedy is read once."""
-    unknown = [r for r in diagnosis.results if r.unknowns]
-    if not unknown:
+    groups = unread(diagnosis)
+    if not groups:
         return []
-    groups: dict[str, dict[str, list[str]]] = {}
-    for result in unknown:
-        for item in result.unknowns:
-            rows = groups.setdefault(item.remedy or _kind(item.reason), {})
-            rows.setdefault(result.id, []).append(item.reason)
-    lines = [style.paint(f"unknown ({_number(len(unknown), 'row')}): what would make them known", "bold")]
-    for remedy, rows in groups.items():
-        lines += _paragraph(f"{clean(remedy)}:", 2, style)
-        if not verbose:
-            lines += _paragraph(", ".join(rows), 4, style)
-            continue
-        for id, reasons in rows.items():
-            lines.append(f"    {id}")
-            for reason in list(dict.fromkeys(reasons))[:_EVIDENCE_MAX]:
-                lines += _paragraph(clean(reason), 6, style)
+    lines = [style.paint(f"{unread_title(diagnosis)}: what would make them known", "bold")]
+    every = [result.id for result in diagnosis.results]
+    for remedy, rows in groups:
+        lines += _paragraph(f"{clean(remedy)}:" if remedy else "no remedy is known; the reasons:", 2, style)
+        if verbose:
+            for id, reasons in rows.items():
+                lines.append(f"    {id}")
+                for reason in reasons[:_EVIDENCE_MAX]:
+                    lines += _paragraph(clean(reason), 6, style)
+        elif remedy:
+            lines += _paragraph(", ".join(abridged(rows, every)), 4, style)
+        else:
+            lines += _reasons(rows, style)
     return [*lines, ""]
 
 
-def _kind(reason: str) -> str:
-    if "is not in the snapshot" in reason:
-        return "a capture that holds more (`hwtune capture`, as root)"
-    return "see the reason of each with -v"
+def _reasons(rows: dict[str, list[str]], style: Style) -> list[str]:
+    """Rows that are unknown for the same reasons, in a line."""
+    alike: dict[str, list[str]] = {}
+    for id, reasons in rows.items():
+        more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        alike.setdefault(reasons[0] + more, []).append(id)
+    lines = []
+    for reason, ids in alike.items():
+        lines += _paragraph(f"{', '.join(ids)}: {clean(reason)}", 4, style, 6)
+    return lines
 
 
 def _quiet_rows(diagnosis: Diagnosis, style: Style) -> list[str]:
@@ -223,21 +220,28 @@ def _defects(diagnosis: Diagnosis, style: Style) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _count(diagnosis: Diagnosis, verbose: bool) -> str:
-    text = (
-        f"{_number(len(diagnosis.results), 'row')}: {diagnosis.count(OK)} ok, {diagnosis.count(FINDING)} finding, "
-        f"{diagnosis.count(NOT_APPLICABLE)} not applicable, {diagnosis.count(UNKNOWN)} unknown."
-    )
-    return text if verbose else text + " -v names them."
-
-
-def _paragraph(text: str, indent: int, style: Style) -> list[str]:
-    """Wrapped to the width; ids, paths and arguments are never broken."""
+def _paragraph(text: str, indent: int, style: Style, hang: int | None = None) -> list[str]:
+    """Wrapped to the width, further lines at ``hang``; ids, paths and arguments are never broken,
+    lists of CPUs are, where one alone is longer than a line."""
+    room = style.width - (indent if hang is None else hang)
+    words = [w if len(w) <= room else _cut(w, room) for w in text.split(" ")]
     return wrap(
-        text,
+        " ".join(words),
         style.width,
         initial_indent=" " * indent,
-        subsequent_indent=" " * indent,
+        subsequent_indent=" " * (indent if hang is None else hang),
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def _cut(word: str, room: int) -> str:
+    """A list of CPUs cut after commas into pieces that fit; other words as they are."""
+    if word.strip("0123456789,-:.") not in ("", "cpu"):
+        return word
+    pieces = [""]
+    for part in word.split(","):
+        if pieces[-1] and len(pieces[-1]) + len(part) + 1 > room:
+            pieces.append("")
+        pieces[-1] += part + ","
+    return " ".join(pieces).removesuffix(",")

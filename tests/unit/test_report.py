@@ -7,15 +7,17 @@ from hwtune.diagnosis.engine import Diagnosis, judge
 from hwtune.diagnosis.row import Row
 from hwtune.fact import known
 from hwtune.model import Machine
+from hwtune.model.network import IbPort
 from hwtune.model.numa import NumaNode
 from hwtune.model.storage import NvmeController
 from hwtune.profile import load
-from hwtune.report.box import picture, size
+from hwtune.report.box import _grouped, picture, size
 from hwtune.report.clean import clean
+from hwtune.report.digest import abridged
 from hwtune.report.published import encode, publish
 from hwtune.report.schema import schema
 from hwtune.report.terminal import Style
-from hwtune.report.text import _grouped, render
+from hwtune.report.text import render
 
 
 class _Host:
@@ -89,6 +91,31 @@ def test_many_alike_are_named_or_counted_together() -> None:
     assert _grouped(parts) == ["CPU 0-3", "62 GiB", "nvme0, nvme1 x4 16 GT/s", "eth0 25 Gb/s", "2 GPU H100"]
 
 
+def test_three_and_more_that_count_up_are_a_range() -> None:
+    parts = [f"nvme{n} x4" for n in (0, 1, 4, 5, 6)] + ["eth9 1 Gb/s", "eth10 1 Gb/s", "eth11 1 Gb/s"]
+    assert _grouped(parts) == ["nvme0, nvme1, nvme4-6 x4", "eth9-11 1 Gb/s"]
+
+
+def test_names_that_no_kernel_gives_do_not_stop_the_report() -> None:
+    long = "nvme" + "9" * 5000
+    assert _grouped([" a", " a", "x² b", "y² b", f"{long} x4", f"{long}9 x4"]) == [
+        "2  a",
+        "x² b",
+        "y² b",
+        f"{long}, {long}9 x4",
+    ]
+
+
+def test_ports_of_a_card_with_several_are_told_apart() -> None:
+    machine = Machine()
+    machine.network.ib_ports = [
+        IbPort(device=device, port=port, rate_gbps=known(200.0, "t"), numa_node=known(0, "t"))
+        for device, port in (("mlx5_0", 1), ("mlx5_0", 2), ("mlx5_1", 1))
+    ]
+    lines = {n.name: n.parts for n in picture(machine, load())}
+    assert lines == {"node 0": ["mlx5_0/1, mlx5_0/2, mlx5_1 200 Gb/s"]}
+
+
 def test_nodes_that_only_devices_name_are_drawn() -> None:
     machine = Machine()
     machine.nvme.controllers = [NvmeController(name="nvme0", numa_node=known(1, "t"))]
@@ -143,6 +170,94 @@ def test_the_text_report_says_what_where_and_how() -> None:
     assert lines[-1] == "2 rows: 0 ok, 1 finding, 0 not applicable, 1 unknown. -v names them."
     assert max(map(len, lines)) <= 80
     assert "\x1b" not in report
+
+
+def _report(*verdicts: Verdict, width: int = 80, verbose: bool = False) -> list[str]:
+    rows = [
+        Row(lambda m, p, v=v: v, f"a.row{n}", "t", "s", "c", "warning", "runtime", "r", "k", ["x"], False)
+        for n, v in enumerate(verdicts)
+    ]
+    diagnosis = judge(Machine(), rows, load())
+    return render(diagnosis, _Host(), load(), Style(width, False), verbose).splitlines()  # type: ignore[arg-type]
+
+
+def test_evidence_that_should_all_be_one_thing_says_so_once() -> None:
+    path = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+    items = [evidence(path.format(n), f"{n},{n + 40}", "whole cores, or none at all") for n in (5, 6)]
+    lines = _report(Verdict().finding("cpu:45-46", "Cores are split.", *items))
+    assert lines[4:9] == [
+        "  Cores are split.",
+        "    /sys/devices/system/cpu/cpu5/topology/thread_siblings_list   5,45",
+        "    /sys/devices/system/cpu/cpu6/topology/thread_siblings_list   6,46",
+        "      each should be whole cores, or none at all",
+        "",
+    ]
+
+
+def test_a_long_list_of_cpus_is_cut_after_commas() -> None:
+    cpus = ",".join(str(n) for n in range(0, 80, 2))
+    lines = _report(Verdict().finding("cpu:" + cpus, "m", evidence("/sys/x", cpus)), width=60)
+    assert max(map(len, lines)) <= 60
+    assert "".join(line.strip() for line in lines).count(cpus) == 2
+
+
+def test_one_remedy_of_several_findings_is_told_once() -> None:
+    verdict = Verdict()
+    for name in ("nvme:nvme0", "nvme:nvme1"):
+        verdict.finding(name, "It is hot.", advice="Cool it.")
+    lines = _report(verdict)
+    assert lines[3:8] == [
+        "WARNING a.row0" + "2 found".rjust(66),
+        "  nvme:nvme0: It is hot.",
+        "  nvme:nvme1: It is hot.",
+        "  Fix of each: Cool it.",
+        "",
+    ]
+
+
+def test_a_subject_that_has_no_room_goes_below() -> None:
+    subject = "process:" + "x" * 60
+    lines = _report(Verdict().finding(subject, "m"))
+    assert lines[3:6] == ["WARNING a.row0", " " * 8 + subject, "  m"]
+
+
+def test_what_no_remedy_makes_known_is_told_with_its_reason() -> None:
+    lines = _report(
+        Verdict().unknown("cpu:0", "no clock is told"),
+        Verdict().unknown("cpu:0", "no clock is told"),
+        Verdict().finding("cpu:1", "m").unknown("cpu:0", "denied", remedy="run as root"),
+    )
+    assert lines[-8:] == [
+        "",
+        "unknown (2 rows, and 1 finding in part): what would make them known",
+        "  run as root:",
+        "    a.row2",
+        "  no remedy is known; the reasons:",
+        "    a.row0, a.row1: no clock is told",
+        "",
+        "3 rows: 0 ok, 1 finding, 0 not applicable, 2 unknown. -v names them.",
+    ]
+
+
+def test_a_subsystem_that_is_unknown_as_a_whole_is_named_as_one() -> None:
+    every = ["clock.a", "clock.b", "clock.c", "cpu.a", "cpu.b", "irq.a", "irq.b"]
+    assert abridged(["clock.a", "clock.b", "clock.c", "cpu.a", "irq.a", "irq.b"], every) == [
+        "clock.*",
+        "cpu.a",
+        "irq.a",
+        "irq.b",
+    ]
+
+
+def test_a_long_head_line_wraps_between_its_parts() -> None:
+    machine = _machine()
+    machine.kernel.release = known("4.14.0-49.el7a.bz1553205.page_fault_hang.ppc64le", "t")
+    lines = render(Diagnosis(machine, []), _Host(), load(), Style(80, False)).splitlines()  # type: ignore[arg-type]
+    assert lines[:3] == [
+        "hwtune 0.1.0   box7   Linux 4.14.0-49.el7a.bz1553205.page_fault_hang.ppc64le",
+        "profile low-latency" + "0 errors, 0 warnings, 0 unknown".rjust(61),
+        "",
+    ]
 
 
 def test_colour_is_only_paint() -> None:
