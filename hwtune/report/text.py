@@ -38,7 +38,7 @@ def render(diagnosis: Diagnosis, host: Host, profile: Profile, style: Style, ver
     if verbose:
         lines += _quiet_rows(diagnosis, style)
     lines += _defects(diagnosis, style)
-    lines.append(outcomes(diagnosis) + ("" if verbose else " -v names them."))
+    lines += _paragraph(outcomes(diagnosis) + ("" if verbose else " -v names them."), 0, style)
     return "\n".join(lines) + "\n"
 
 
