@@ -25,6 +25,7 @@ from hwtune.changes.targets import (
     sysctl_path,
 )
 from hwtune.changes.targets import from_key as target_from_key
+from hwtune.changes.targets.irq import off
 from hwtune.text.cpulist import format_list, format_mask
 
 if TYPE_CHECKING:
@@ -148,10 +149,11 @@ def _nvme_latency(change: kinds.NvmeLatencyTolerance, system: System) -> Compile
 
 def _irq(change: kinds.IrqAffinity, system: System) -> Compiled:
     target = IrqSetting.of(system, change.irq)
-    value = format_list(change.cpus)
+    away = format_list(change.away)
+    value = off(format_list(change.cpus), away)
     items = [boot_unit.item(target, value)]
-    if change.away:
-        items.append(boot_unit.item(IrqsAway(format_list(change.away)), ""))
+    if away:  # for those that appear at a later boot
+        items.append(boot_unit.item(IrqsAway(away), ""))
     return Compiled([(target, value)], items)
 
 

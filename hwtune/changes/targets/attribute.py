@@ -44,6 +44,9 @@ class Attribute(Target):
         try:
             system.write_attribute(self.path, value)
         except ChangeError as error:
+            # intel_pstate and amd-pstate refuse a preference while the governor performance forces it
+            if error.number == errno.EBUSY and self.same(self.read(system), value):
+                return
             raise ChangeError(f"{error}{hint(system, self.path, error.number)}", error.number) from None
 
     def same(self, one: Value, other: Value) -> bool:

@@ -32,6 +32,7 @@ _FILES = frozenset(
     )
 )
 NOBODY = "-"
+_NOT = " not "
 # EIO before Linux 6.12, EPERM since (kernel/irq/proc.c, write_irq_affinity)
 _MANAGED = (errno.EIO, errno.EPERM)
 
@@ -40,7 +41,9 @@ _owners: WeakKeyDictionary[System, dict[int, str]] = WeakKeyDictionary()
 
 class IrqSetting(Target):
     """The CPUs that one interrupt was asked to go to (smp_affinity_list; it may be served by another
-    one until it fires next). The value is a CPU list, None where there is no such interrupt."""
+    one until it fires next). The value is a CPU list, None where there is no such interrupt. A value
+    that is wanted may end in "not LIST": any CPUs but these will do, since irqbalance or a driver may
+    choose among the others."""
 
     kind = "irq"
 
@@ -81,21 +84,24 @@ class IrqSetting(Target):
         number = self.locate(system)
         if number is None or value is None:
             raise ChangeError(f"there is no IRQ of {self._name()} any more")
+        cpus = value.partition(_NOT)[0]
         try:
-            system.write_attribute(f"{_IRQS}/{number}/smp_affinity_list", value)
+            system.write_attribute(f"{_IRQS}/{number}/smp_affinity_list", cpus)
         except ChangeError as error:
-            raise ChangeError(self._why(number, value, error), error.number) from None
+            raise ChangeError(self._why(number, cpus, error), error.number) from None
 
     def same(self, one: Value, other: Value) -> bool:
         if one is None or other is None:
             return one is other
         try:
-            return parse_list(one) == parse_list(other)
+            (cpus, away), (other_cpus, other_away) = _parsed(one), _parsed(other)
         except ValueError:
             return bool(one == other)
+        free = away | other_away
+        return cpus == other_cpus or bool(free and not free & cpus and not free & other_cpus)
 
     def show(self, value: Value) -> str:
-        return "absent" if value is None else f"CPUs {value}"
+        return "absent" if value is None else f"CPUs {value.partition(_NOT)[0]}"
 
     def locate(self, system: System) -> int | None:
         """The number that the interrupt has now; None where it is gone, or is one of several."""
@@ -125,6 +131,16 @@ class IrqSetting(Target):
         if error.number == errno.EINVAL:
             return f"none of CPUs {value} is online to serve IRQ {number}"
         return str(error)
+
+
+def off(cpus: str, away: str) -> str:
+    """The value of an interrupt that is to go to ``cpus``, and may be anywhere but on ``away``."""
+    return f"{cpus}{_NOT}{away}" if away else cpus
+
+
+def _parsed(value: str) -> tuple[frozenset[int], frozenset[int]]:
+    cpus, _, away = value.partition(_NOT)
+    return frozenset(parse_list(cpus)), frozenset(parse_list(away))
 
 
 class IrqsAway(Target):

@@ -248,6 +248,18 @@ def test_errors_say_what_to_do(machine: Machine, path: str, number: int, said: s
     assert machine.state() == before
 
 
+def test_preference_that_the_governor_forces(tmp_path: Path) -> None:
+    path = "/sys/devices/system/cpu/cpufreq/policy0/energy_performance_preference"
+    machine = box(tmp_path, {path: "balance_performance\n"})
+    plan = machine.plan(kinds.SysfsAttribute(path, "performance"))
+    target, value = plan.changes[0].targets[0].target, "performance"
+    refuse(machine, path, errno.EBUSY)
+    with pytest.raises(ChangeError, match="the governor performance already forces it"):
+        target.write(machine.system, value)
+    (machine.root / path.lstrip("/")).write_text("performance\n")
+    target.write(machine.system, value)
+
+
 def test_lockdown_is_named(tmp_path: Path) -> None:
     machine = box(tmp_path, {"/sys/kernel/security/lockdown": "none [integrity] confidentiality\n"})
     refuse(machine, "/proc/sys/vm/swappiness", errno.EPERM)
@@ -311,7 +323,7 @@ def test_interrupt_is_moved_and_kept_by_what_it_is(tmp_path: Path) -> None:
     assert machine.read("/proc/irq/default_smp_affinity") == "f3\n"
     listed = json.loads(machine.read("/etc/hwtune/boot.json"))["apply"]
     assert listed == [
-        {"target": "irq 25 0000:03:00.0 eth0-TxRx-1", "value": "0-1"},
+        {"target": "irq 25 0000:03:00.0 eth0-TxRx-1", "value": "0-1 not 2-3"},
         {"target": "irqs-away 2-3", "value": ""},
         {"target": "attribute mask /proc/irq/default_smp_affinity", "value": "f3"},
     ]
@@ -339,6 +351,21 @@ def test_interrupt_that_is_gone_is_not_another_one(tmp_path: Path) -> None:
     assert target.read(machine.system) is None
     with pytest.raises(ChangeError, match="no IRQ of eth0-TxRx-1"):
         target.write(machine.system, "2")
+
+
+def test_who_wants_cpus_free_does_not_mind_which_others_serve(tmp_path: Path) -> None:
+    """irqbalance goes on to choose among the CPUs that it may use."""
+    machine = box(tmp_path, IRQS)
+    change = kinds.IrqAffinity(25, (0, 1), away=(2, 3))
+    done(machine, change)
+    (machine.root / "proc/irq/25/smp_affinity_list").write_text("5\n")
+    assert machine.plan(change).changes[0].status == "in-force"
+    assert machine.plan(kinds.IrqAffinity(25, (0, 1))).changes[0].status == "to-do"
+    (machine.root / "proc/irq/25/smp_affinity_list").write_text("1-2\n")
+    assert machine.plan(change).changes[0].status == "to-do"
+    (machine.root / "proc/irq/25/smp_affinity_list").write_text("6\n")
+    assert machine.revert().whole
+    assert machine.read("/proc/irq/25/smp_affinity_list") == "2\n"
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EPERM])

@@ -173,7 +173,7 @@ def test_refusals(gpu: tuple[Machine, Nvml], refused: int, why: str) -> None:
 def test_gpu_that_is_gone_and_driver_that_is_not_there(gpu: tuple[Machine, Nvml], tmp_path: Path) -> None:
     machine, _ = gpu
     outcome = machine.apply(kinds.GpuSetting("0000:99:00.0", "power-limit", "300000")).outcomes[0]
-    assert (outcome.status, outcome.reason) == ("failed", "there is no GPU 0000:99:00.0 any more")
+    assert (outcome.status, outcome.reason) == ("failed", "gpu:0000:99:00.0/power-limit does not exist here")
     bare = Machine(tmp_path / "bare", BOX)
     outcome = bare.apply(kinds.GpuSetting(GPU, "power-limit", "300000")).outcomes[0]
     assert outcome.reason == "the NVIDIA driver is not loaded"
