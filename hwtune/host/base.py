@@ -23,6 +23,12 @@ READ_LIMIT = 1 << 20
 COMMAND_TIMEOUT_S = 5.0
 # Some kernels (about 5.16, where cpumaps became binary attributes) end lists and masks in a NUL.
 _BLANK = " \t\r\n\v\f\0"
+# Where the kernel prints one value a file (Documentation/filesystems/sysfs.rst), or one line: control
+# characters there, white space and NUL aside, are damage and no value.
+_VALUES = ("/sys/", "/proc/sys/", "/proc/cmdline")
+_CONTROLS = bytes((*range(1, 9), *range(14, 32), 127))
+# An unsigned number of 64 bits has 20 digits, and there may be a sign.
+_MOST_DIGITS = 21
 
 
 class CommandResult(NamedTuple):
@@ -92,11 +98,15 @@ class Host(ABC):
 
     def text(self, path: str, limit: int = READ_LIMIT) -> Fact[str]:
         """The content as text without the white space and NULs around it; bytes that are not UTF-8
-        are kept as replacement characters."""
+        are kept as replacement characters. INVALID where a file of one value holds control
+        characters."""
         found = self.read_bytes(path, limit)
         if found.gap is not None:
             return Fact(None, found.source, found.gap, found.detail)
-        return Fact(found.value.decode("utf-8", "replace").strip(_BLANK), found.source, None)  # type: ignore[union-attr]
+        content: bytes = found.value  # type: ignore[assignment]
+        if path.startswith(_VALUES) and len(content.translate(None, _CONTROLS)) != len(content):
+            return Fact(None, found.source, INVALID, "control characters")
+        return Fact(content.decode("utf-8", "replace").strip(_BLANK), found.source, None)
 
     def parse(self, path: str, parser: Callable[[str], T], limit: int = READ_LIMIT) -> Fact[T]:
         """``parser`` applied to the text; its ``ValueError`` becomes an INVALID gap that
@@ -130,6 +140,8 @@ class Host(ABC):
 
 
 def _decimal(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise ValueError("more digits than 64 bits have")
     return int(text, 10)
 
 

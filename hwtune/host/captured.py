@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from hwtune.host.limits import Limits
 
 
+# Below these the kernel prints something into every file; and every process has mounts.
+_NEVER_EMPTY = ("/sys/", "/proc/sys/", "/proc/irq/")
+_MOUNTS = ("/mounts", "/mountinfo")
+
+
 class Tree(Protocol):
     """Files by their real path below the top of what was given."""
 
@@ -160,14 +165,15 @@ class SnapshotHost(Host):
         return Fact(None, path, UNREADABLE, what)
 
     def _emptied(self, place: str) -> bool:
-        """Whether an empty file is one that archivers make of procfs, whose files have no size.
+        """Whether an empty file is one that archivers make of procfs, whose files have no size, or
+        what copying left of an attribute of sysfs that could not be read (EINVAL, EPERM).
 
-        Our own captures hold what was read; there an empty file was one. The files of
-        /proc and /proc/sys themselves always print something: at least the end of a line.
+        Our own captures hold what was read; there an empty file was one. The files of sysfs, /proc
+        and /proc/sys themselves always print something: at least the end of a line.
         """
-        if self._manifest.ours or not place.startswith("/proc/"):
+        if self._manifest.ours or not place.startswith(("/proc/", "/sys/")):
             return False
-        return place.count("/") == 2 or place.startswith(("/proc/sys/", "/proc/irq/"))
+        return place.count("/") == 2 or place.startswith(_NEVER_EMPTY) or place.endswith(_MOUNTS)
 
     def _read_manifest(self) -> manifests.Manifest:
         if self.root is None:

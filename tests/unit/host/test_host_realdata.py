@@ -73,7 +73,7 @@ def test_every_file_of_an_archive_is_as_its_list_says(realdata: Path) -> None:
             inside = name[len(wanted[0]) :]
             if member.issym():
                 assert host.exists(inside).value is True, (path, inside)
-            elif member.isfile() and not (member.size == 0 and inside.startswith("/proc/")):
+            elif member.isfile() and not (member.size == 0 and inside.startswith(("/proc/", "/sys/"))):
                 content = tar.extractfile(member)
                 assert content is not None
                 assert host.read_bytes(inside, 32 << 20).value == content.read(), (path, inside)

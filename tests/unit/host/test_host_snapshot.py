@@ -112,15 +112,56 @@ def test_one_text(tmp_path: Path, compression: str) -> None:
 
 def test_empty_files_of_procfs(tmp_path: Path) -> None:
     """tar takes the size of procfs' files, zero, for the truth: such a file says nothing."""
-    files = {"/proc/cmdline": "", "/proc/sys/vm/swappiness": "", "/proc/7/cmdline": "", "/sys/x": ""}
+    files = {"/proc/cmdline": "", "/proc/sys/vm/swappiness": "", "/proc/7/cmdline": "", "/proc/7/mounts": ""}
     machine = open_snapshot(str(tree(tmp_path / "t", files)))
     assert machine.read_bytes("/proc/cmdline").gap == "not-captured"
     assert machine.integer("/proc/sys/vm/swappiness").gap == "not-captured"
-    # A kernel thread's is empty in truth, and so may be a file of sysfs.
+    assert machine.read_bytes("/proc/7/mounts").gap == "not-captured"
+    # A kernel thread's is empty in truth.
     assert machine.read_bytes("/proc/7/cmdline").value == b""
-    assert machine.read_bytes("/sys/x").value == b""
     # What we captured ourselves was read, not archived.
     assert host(tmp_path, {"/proc/cmdline": ""}).read_bytes("/proc/cmdline").value == b""
+
+
+def test_empty_files_of_sysfs(tmp_path: Path) -> None:
+    """Copying leaves an empty file of an attribute that the kernel refused to show (EINVAL)."""
+    files = {"/sys/class/net/eth0/carrier": "", "/sys/devices/system/cpu/isolated": "\n"}
+    machine = open_snapshot(str(tree(tmp_path / "t", files)))
+    assert machine.read_bytes("/sys/class/net/eth0/carrier").gap == "not-captured"
+    assert machine.text("/sys/devices/system/cpu/isolated").value == ""
+    assert host(tmp_path, {"/sys/x": ""}).read_bytes("/sys/x").value == b""
+
+
+@pytest.mark.parametrize("content", [b"\x00\xff\x1b[31m", bytes(range(256)), b"performance\x7f\n"])
+def test_control_characters_are_no_value(tmp_path: Path, content: bytes) -> None:
+    paths = ("/sys/devices/x/scaling_governor", "/proc/sys/kernel/arch", "/proc/cmdline")
+    machine = open_snapshot(str(tree(tmp_path / "t", {**dict.fromkeys(paths, content), "/etc/x": content})))
+    assert [machine.text(path).gap for path in paths] == ["invalid"] * 3
+    assert machine.read_bytes(paths[0]).value == content
+    # a file of configuration may hold what it likes in a comment
+    assert machine.text("/etc/x").known
+
+
+def test_what_is_no_control_character(tmp_path: Path) -> None:
+    files = {
+        "/sys/bus/a": b"0-3\n\0",
+        "/sys/bus/b": b"a\tb\r\nc\n",
+        "/sys/class/dmi/id/sys_vendor": b"Caf\xe9\n",
+    }
+    machine = open_snapshot(str(tree(tmp_path / "t", files)))
+    assert [machine.text(path).value for path in files] == ["0-3", "a\tb\r\nc", "Caf\ufffd"]
+
+
+def test_numbers_beyond_64_bits(tmp_path: Path) -> None:
+    files = {
+        "/sys/bus/a": "18446744073709551615\n",
+        "/sys/bus/b": "9" * 30,
+        "/sys/bus/c": "9" * 5000,
+        "/sys/bus/d": "-1\n",
+    }
+    machine = open_snapshot(str(tree(tmp_path / "t", files)))
+    assert [machine.integer(path).value for path in files] == [2**64 - 1, None, None, -1]
+    assert machine.integer("/sys/bus/b").gap == machine.integer("/sys/bus/c").gap == "invalid"
 
 
 # -- manifests --------------------------------------------------------------------------------------
