@@ -93,8 +93,11 @@ def _read_files(host: Host, found: Sysctls) -> None:
         if problem is not None:
             missing.append(problem)
     found.files = _first_gap(missing) if missing else known(order, ", ".join(DIRECTORIES))
+    found.traditional = known(True, TRADITIONAL)
     if TRADITIONAL not in read_as:
-        _read_file(host, TRADITIONAL, TRADITIONAL, "", found.unread)
+        problem = _read_file(host, TRADITIONAL, TRADITIONAL, "", found.unread)
+        if problem is not None:
+            found.traditional = problem.map(lambda _: True)
 
 
 def _first_gap(missing: list[Fact[Any]]) -> Fact[Any]:
@@ -126,7 +129,7 @@ def _list(host: Host) -> tuple[list[str], list[Fact[Any]]]:
 def _read_file(
     host: Host, path: str, place: str, through: str, into: list[SysctlSetting]
 ) -> Fact[bytes] | None:
-    """Append a file's settings; the gap of one that is there and could not be read."""
+    """Append a file's settings; the gap of one that could not be read, though it may be there."""
     content = host.read_bytes(path)
     if not content.known:
         # A link that leads to nothing is passed over by systemd-sysctl as well.

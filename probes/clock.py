@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hwtune.fact import ABSENT, NOT_CAPTURED, Fact, gap, known
+from hwtune.fact import ABSENT, INVALID, NOT_CAPTURED, Fact, gap, known
 from hwtune.model.kernel import Clock, TimerStall, UnstableTsc
 from hwtune.probes import _kernel_log
 from hwtune.text import clock_log
@@ -65,9 +65,9 @@ def _tsc_flags(host: Host) -> Fact[list[str]]:
         if colon and name.strip() == "flags":
             flags = set(value.split())
             return known([flag for flag in _FLAGS if flag in flags], cpuinfo.source)
-    if text:
+    if ":" in text:
         return gap(ABSENT, f"{cpuinfo.source} flags")
-    return gap("invalid", cpuinfo.source, "empty")
+    return gap(INVALID, cpuinfo.source, "no field in it")
 
 
 def _read_log(host: Host, clock: Clock) -> None:

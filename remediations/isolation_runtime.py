@@ -507,6 +507,9 @@ def managed_irq(machine: Machine, profile: Profile) -> Verdict:
     if not machine.irq.listed.known:
         return verdict.unknown(f"cpu:{format_list(hot)}", machine.irq.listed)
     managed = [irq for irq in machine.irq.irqs if irq.managed]
+    if not managed and not machine.irq.counted_cpus.known:
+        # the names by which they are known stand in the table
+        return verdict.unknown(f"cpu:{format_list(hot)}", machine.irq.counted_cpus)
     if not managed:
         return verdict.not_applicable("no interrupt is known to be managed by the kernel")
     apart = frozenset(hot)

@@ -173,8 +173,8 @@ def sysctl_unread(machine: Machine, profile: Profile) -> Verdict:
     if machine.virtualization.is_container:
         return verdict.not_applicable(_CONTAINER)
     if not sysctl.unread:
-        if not sysctl.files.known:
-            return verdict.unknown("kernel", sysctl.files)
+        if not sysctl.files.known or sysctl.traditional.unknown:
+            return verdict.unknown("kernel", *(f for f in (sysctl.traditional, sysctl.files) if f.unknown))
         return verdict.ok(evidence("/etc/sysctl.conf", "read, or without settings"))
     if not sysctl.by_systemd.known or not sysctl.files.known:
         return verdict.unknown("kernel", *(f for f in (sysctl.by_systemd, sysctl.files) if not f.known))

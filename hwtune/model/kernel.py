@@ -38,6 +38,7 @@ class Sysctls(msgspec.Struct):
     masked: list[str] = []  # files that a file of the same name in a directory before hides
     files: Fact[list[str]] = not_probed()  # that are read, in their order; a gap where some are not known
     unread: list[SysctlSetting] = []  # of /etc/sysctl.conf, where nothing in sysctl.d leads to it
+    traditional: Fact[bool] = not_probed()  # /etc/sysctl.conf was read or is not there; else the gap
     by_systemd: Fact[bool] = not_probed()  # whether systemd-sysctl is here, which reads only sysctl.d
 
 

@@ -638,6 +638,21 @@ def test_mitigations(tmp_path: Path) -> None:
     assert row(tmp_path / "4", "cpu.microcode-mitigations", healthy()).outcome == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("KVM: Mitigation: VMX disabled", "ok"),
+        ("Processor vulnerable", "ok"),
+        ("KVM: Vulnerable", "finding"),
+        ("Unknown: Dependent on hypervisor status", "unknown"),
+        ("8:0", "unknown"),
+    ],
+)
+def test_words_on_mitigations(tmp_path: Path, text: str, outcome: str) -> None:
+    files = weaknesses(itlb_multihit=text, l1tf="Not affected")
+    assert row(tmp_path, "cpu.microcode-mitigations", files).outcome == outcome
+
+
 @pytest.mark.parametrize("argument", ["mitigations=off", "nospectre_v2", "mds=off", "mitigations=off,nosmt"])
 def test_what_was_chosen_is_only_noted(tmp_path: Path, argument: str) -> None:
     files = {**weaknesses(mds="Vulnerable"), "/proc/cmdline": f"ro {argument}\n"}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support import Gap, Link, host
+from tests.support import Directory, Gap, Link, host
 from tests.support.rows import diagnose_one
 
 if TYPE_CHECKING:
@@ -153,6 +153,12 @@ def test_sysctl_conf_without_a_link(tmp_path: Path, live: str, words: str) -> No
 def test_sysctl_conf_that_repeats_what_is_read(tmp_path: Path) -> None:
     files = {"/etc/sysctl.conf": "vm.swappiness=1\n", "/etc/sysctl.d/9.conf": "vm.swappiness=1\n"}
     assert said(tmp_path, UNREAD, files).outcome == OK
+
+
+@pytest.mark.parametrize("content", [Gap("denied"), Gap("unreadable"), Directory()])
+def test_sysctl_conf_that_cannot_be_read(tmp_path: Path, content: Any) -> None:
+    result = said(tmp_path, UNREAD, {"/etc/sysctl.conf": content})
+    assert (result.outcome, "/etc/sysctl.conf" in result.reason) == (UNKNOWN, True)
 
 
 def test_sysctl_conf_without_systemd(tmp_path: Path) -> None:
