@@ -11,9 +11,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hwtune.fact import Fact
+from hwtune.fact import INVALID, Fact
 from hwtune.host.live import LiveHost
 
 if TYPE_CHECKING:
@@ -53,7 +54,11 @@ class System:
     # -- reading ------------------------------------------------------------------------
 
     def attribute(self, path: str) -> Fact[str]:
-        return self.host.text(path)
+        """The text of an attribute. One that is not text is a gap: it could not be put back."""
+        found = self.host.text(path)
+        if found.known and "\ufffd" in found.get():
+            return Fact(None, path, INVALID, "it is not text")
+        return found
 
     def file(self, path: str) -> FileState | None:
         """The state of a regular file, None where there is none. A symbolic link or anything
@@ -93,13 +98,23 @@ class System:
     def link(self, path: str) -> str | None:
         """Where a symbolic link leads, as it is written; None where nothing is there."""
         try:
-            return os.readlink(self._place(path))
+            leads_to = os.readlink(self._place(path))
         except FileNotFoundError:
             return None
         except OSError as error:
             if error.errno == errno.EINVAL:
                 raise ChangeError(f"{path} is in the way: it is no symbolic link") from None
             raise _failed("read", path, error) from None
+        if any("\udc80" <= c <= "\udcff" for c in leads_to):
+            raise ChangeError(f"{path} leads to a name that is not UTF-8, which the journal could not keep")
+        return leads_to
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory."""
+        try:
+            return sorted(os.listdir(self._place(path)))
+        except OSError as error:
+            raise _failed("list", path, error) from None
 
     def boot_id(self) -> str:
         """The kernel's name for this boot; "" where it cannot be read."""
@@ -117,9 +132,11 @@ class System:
         except OSError as error:
             raise _failed("write", path, error) from None
         try:
+            line = f"{value}\n".encode()
             if self.root:  # a plain file in a test's tree keeps what a longer value left behind
                 os.ftruncate(handle, 0)
-            os.write(handle, f"{value}\n".encode())
+            if os.write(handle, line) != len(line):
+                raise ChangeError(f"cannot write {path}: the kernel took only a part of it")
         except OSError as error:
             raise _failed("write", path, error) from None
         finally:
@@ -147,7 +164,7 @@ class System:
             os.rename(temporary, place)
             self._sync(folder)
         except OSError as error:
-            self._discard(temporary)
+            self._clean_up(temporary)
             raise _failed("write", path, error) from None
 
     def write_link(self, path: str, leads_to: str) -> None:
@@ -160,15 +177,16 @@ class System:
             os.rename(temporary, place)
             self._sync(os.path.dirname(place))
         except OSError as error:
-            self._discard(temporary)
+            self._clean_up(temporary)
             raise _failed("write", path, error) from None
 
     def remove_file(self, path: str) -> None:
         """Remove a file or link; that it is not there is no error."""
         place = self._place(path)
         try:
-            self._discard(place)
-            self._sync(os.path.dirname(place))
+            if os.path.lexists(place):
+                self._discard(place)
+                self._sync(os.path.dirname(place))
         except OSError as error:
             raise _failed("remove", path, error) from None
 
@@ -193,6 +211,7 @@ class System:
         """Remove an empty directory; one that is gone, or that others use by now, is left."""
         try:
             os.rmdir(self._place(path))
+            self._sync(os.path.dirname(self._place(path)))
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
                 raise _failed("remove", path, error) from None
@@ -219,10 +238,15 @@ class System:
 
     @staticmethod
     def _discard(place: str) -> None:
-        try:
-            os.unlink(place)
-        except FileNotFoundError:
-            return
+        # looked for first: on a read-only file system even what is not there cannot be removed
+        if os.path.lexists(place):
+            with suppress(FileNotFoundError):
+                os.unlink(place)
+
+    def _clean_up(self, temporary: str) -> None:
+        """After a failure, which is the one to tell of; what stays is discarded by the next write."""
+        with suppress(OSError):
+            self._discard(temporary)
 
     @staticmethod
     def _sync(folder: str) -> None:
@@ -238,8 +262,20 @@ def _temporary(place: str) -> str:
     return os.path.join(folder, f".{name}.hwtune-new")
 
 
+# What to do about a failure of the file system, where its own word does not say it.
+_ADVICE = {
+    errno.EROFS: "mount it writable, or let what makes this image set it",
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there",
+    errno.EIO: "see dmesg, as the drive or its file system is failing",
+}
+
+
 def _failed(verb: str, path: str, error: OSError) -> ChangeError:
-    return ChangeError(f"cannot {verb} {path}: {error.strerror}", error.errno or 0)
+    what = f"cannot {verb} {path}: {error.strerror}"
+    if not path.startswith(ATTRIBUTE_TREES) and error.errno in _ADVICE:
+        what += f"; {_ADVICE[error.errno]}"
+    return ChangeError(what, error.errno or 0)
 
 
 def encode_file(state: FileState | None) -> dict[str, Any] | None:
