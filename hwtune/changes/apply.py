@@ -4,189 +4,208 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from hwtune.changes.ledger import Ledger
+from hwtune import __version__
+from hwtune.changes.ledger import INTENDED, RESTORING
 from hwtune.changes.plan import TO_DO
-from hwtune.changes.stores import stores
-from hwtune.changes.system import ChangeError, FileState, encode_file
-from hwtune.changes.targets import Directory, OwnedFile, OwnedLink
+from hwtune.changes.run import Rehearsal, Run
+from hwtune.changes.system import ChangeError
+from hwtune.changes.targets import from_key
+from hwtune.changes.upkeep import keep
 
 if TYPE_CHECKING:
     from hwtune.changes.journal import Journal
+    from hwtune.changes.ledger import ChangeSet, Entry
     from hwtune.changes.plan import Plan, PlannedChange
-    from hwtune.changes.stores import Item, Render
+    from hwtune.changes.run import Written
+    from hwtune.changes.stores import Item
     from hwtune.changes.system import System
-    from hwtune.changes.targets import Target
 
 
 class Outcome(msgspec.Struct):
-    """What became of one change: ``status`` is changed, unchanged, failed or not-allowed."""
+    """What became of one change. ``target`` names what it is about ("sysctl:vm.swappiness"), the
+    same on every run; ``before`` and ``after`` are for a person; ``status`` is planned (by --check),
+    changed, unchanged, failed or not-allowed."""
 
     id: str
     kind: str
     target: str
+    description: str
     rows: list[str]
     before: str
     after: str
     status: str
     reason: str = ""
+    disruption: str = ""
     reboot_required: bool = False
 
 
 class Applied(msgspec.Struct):
+    """``files``: what was written for settings to last; ``commands``: what was run so that the system
+    takes notice. Of a rehearsal, what would be."""
+
     set_id: str | None
     outcomes: list[Outcome]
     problems: list[str]
+    files: list[Written] = []
+    commands: list[str] = []
 
     @property
     def changed(self) -> bool:
-        return any(o.status == "changed" for o in self.outcomes)
+        return bool(self.files) or any(o.status in ("changed", "planned") for o in self.outcomes)
 
     @property
     def reboot_required(self) -> bool:
-        return any(o.status == "changed" and o.reboot_required for o in self.outcomes)
+        return any(o.status in ("changed", "planned") and o.reboot_required for o in self.outcomes)
 
-
-class Writer:
-    """Sets targets for one change set, journalling each before and after."""
-
-    def __init__(self, journal: Journal, system: System, set_id: str, first: int = 1) -> None:
-        self.journal = journal
-        self.system = system
-        self.set_id = set_id
-        self._next = first
-
-    def set(self, target: Target, before: Any, after: Any, change: str, stored: bool = False) -> None:
-        """Make ``target`` hold ``after``. Raises ``ChangeError`` when that fails; what was half
-        done is then undone."""
-        n = self._next
-        self._next += 1
-        self.journal.append(
-            "intent",
-            set=self.set_id,
-            n=n,
-            target=target.key,
-            before=before,
-            after=after,
-            change=change,
-            stored=stored,
+    @property
+    def whole(self) -> bool:
+        """Whether all that was asked for is so."""
+        return not self.problems and all(
+            o.status in ("changed", "planned", "unchanged") for o in self.outcomes
         )
-        try:
-            target.write(self.system, after)
-            now = target.read(self.system)
-            if not target.same(now, after):
-                raise ChangeError(f"it reads back as {target.show(now)}")
-        except ChangeError as error:
-            self.journal.append("failed", set=self.set_id, n=n, error=self._undo(target, before, error))
-            raise
-        self.journal.append("done", set=self.set_id, n=n)
-
-    def _undo(self, target: Target, before: Any, error: ChangeError) -> str:
-        """Put back what a failed write may have left. The reason, with what could not be undone."""
-        try:
-            if before is not None and not target.same(target.read(self.system), before):
-                target.write(self.system, before)
-        except ChangeError as second:
-            return f"{error}; and it could not be put back: {second}"
-        return str(error)
 
 
 def apply(plan: Plan, journal: Journal, system: System, command: str) -> Applied:
     """Carry out what the plan has to do. The journal must be open."""
+    return _carry_out(plan, Run(journal, system), command)
+
+
+def rehearse(plan: Plan, journal: Journal, system: System, command: str = "") -> Applied:
+    """The same without changing anything; the journal is only read."""
+    return _carry_out(plan, Rehearsal(journal, system), command)
+
+
+def _carry_out(plan: Plan, run: Run, command: str) -> Applied:
+    _recover(run)
     outcomes = {c.id: planned_outcome(c) for c in plan.changes}
-    if not plan.to_do():
-        return Applied(None, list(outcomes.values()), [])
-    set_id = new_set_id()
-    journal.append(
+    todo = plan.to_do()
+    problems = [f"{name}: {why}" for name, why in plan.problems.items()]
+    if not todo and not plan.stores:
+        return Applied(None, list(outcomes.values()), problems)
+    set_id = _new_set_id(run)
+    run.note(
         "begin",
+        sync=False,
         set=set_id,
         time=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        boot=system.boot_id(),
+        boot=run.system.boot_id(),
         command=command,
+        version=__version__,
     )
-    writer = Writer(journal, system, set_id)
-    items: list[Item] = []
-    for change in plan.to_do():
-        outcome = outcomes[change.id]
-        try:
-            for planned in change.targets:
-                if planned.differs:
-                    writer.set(planned.target, planned.before, planned.after, change.description)
-            items += change.items
-            outcome.status = "changed"
-        except ChangeError as error:
-            outcome.status, outcome.reason = "failed", str(error)
+    made: dict[str, list[Entry]] = {}
+    for change in todo:
+        _make(run, set_id, change, outcomes[change.id], made)
+    done = [c for c in todo if c.id in made]
+    names = {item.store for c in done for item in c.items} | set(plan.stores)
+    if names:
+        _note_items(run, set_id, done)
+        failed = keep(run, set_id, names, f"keep the settings of {set_id}")
+        again = _withdraw(run, set_id, done, failed, made, outcomes)
+        problems += [f"{name}: {why}" for name, why in {**again, **failed}.items()]
+    run.note("end", set=set_id)
+    if run.rehearsed:
+        for outcome in outcomes.values():
+            outcome.status = "planned" if outcome.status == "changed" else outcome.status
+    return Applied(set_id, list(outcomes.values()), problems, run.files, run.commands)
+
+
+def _make(
+    run: Run, set_id: str, change: PlannedChange, outcome: Outcome, made: dict[str, list[Entry]]
+) -> None:
+    """Set the targets of one change; when one fails, those before it are put back."""
+    entries: list[Entry] = []
+    kept = set(run.ledger.items())
+    try:
+        for planned in change.targets:
+            # once more: a person may have thought for long, or a change before this one set it too
+            now = run.read(planned.target)
+            if planned.target.same(now, planned.after):
+                continue
+            entries.append(run.set(set_id, planned.target, now, planned.after, change.description))
+    except ChangeError as error:
+        outcome.status, outcome.reason = "failed", str(error) + _take_back(run, entries)
+        return
+    made[change.id] = entries
+    outcome.status = "changed" if entries or not kept.issuperset(change.items) else "unchanged"
+
+
+def _take_back(run: Run, entries: list[Entry]) -> str:
+    """Put back what a change set before it failed; the end of a sentence where that fails too."""
     problems = []
-    if items:
-        journal.append("items", set=set_id, items=[list(item) for item in items])
-        problems = write_stores(writer, {i.store for i in items}, f"keep the settings of {set_id}")
-    journal.append("end", set=set_id)
-    return Applied(set_id, list(outcomes.values()), problems)
-
-
-def write_stores(writer: Writer, names: set[str], change: str, refresh_always: bool = False) -> list[str]:
-    """Make the files of these stores hold what the journal says is in force, and let the system
-    take notice. A sentence for each store that could not be written; the others are."""
-    ledger = Ledger(writer.journal.records()[0])
-    problems = []
-    known = stores()
-    for name in sorted(names):
-        store = known[name]
-        items = [i for i in ledger.items() if i.store == name]
+    for entry in reversed(entries):
         try:
-            changed = False
-            for wanted in store.render(writer.system, items):
-                changed |= _write_owned(writer, ledger, wanted, change)
-            if changed or refresh_always:
-                for argv in store.refresh(writer.system, items):
-                    writer.system.run(argv)
-                store.check(writer.system, items)
+            target = from_key(entry.target)
+            now = run.read(target)
+            run.put_back(entry, target, now, entry.before, "another part of the change failed")
         except ChangeError as error:
-            problems.append(f"{name}: {error}")
-    return problems
+            problems.append(f"; and {entry.target.rpartition(' ')[2]} could not be put back: {error}")
+    return "".join(problems)
 
 
-def _write_owned(writer: Writer, ledger: Ledger, render: Render, change: str) -> bool:
-    """Whether the file or link had to be written."""
-    path, content = render.path, render.content
-    target: Target = OwnedLink(path) if render.link else OwnedFile(path)
-    now = target.read(writer.system)
-    writer.system.discard_temporary(path)
-    holders = ledger.holders(target.key)
-    known = [*ledger.written(target.key), ledger.original(target.key)] if holders else [now]
-    if not any(target.same(now, value) for value in known):
-        raise ChangeError(f"{path} was edited since hwtune wrote it; move the edits to a file of your own")
-    if content is None:
-        wanted = ledger.original(target.key) if holders else now
-    elif render.link:
-        wanted = content
-    else:
-        wanted = encode_file(
-            FileState(content.encode(), render.mode, 0 if os.geteuid() == 0 else os.geteuid(), _group())
-        )
-    if target.same(now, wanted):
-        return False
-    if wanted is not None:
-        for folder in _missing_parents(writer.system, path):
-            writer.set(Directory(folder), None, "present", change, stored=True)
-    writer.set(target, now, wanted, change, stored=True)
-    return True
+def _note_items(run: Run, set_id: str, changes: list[PlannedChange]) -> None:
+    items: list[Item] = list(dict.fromkeys(item for c in changes for item in c.items))
+    run.note("items", set=set_id, items=[list(item) for item in items])
 
 
-def _group() -> int:
-    return 0 if os.geteuid() == 0 else os.getegid()
+def _withdraw(
+    run: Run,
+    set_id: str,
+    done: list[PlannedChange],
+    failed: dict[str, str],
+    made: dict[str, list[Entry]],
+    outcomes: dict[str, Outcome],
+) -> dict[str, str]:
+    """Undo the changes that could not be kept across boots: half done is not done. Of stores that
+    cannot be written even then, why."""
+    bad = [c for c in done if any(item.store in failed for item in c.items)]
+    if not bad:
+        return {}
+    for change in reversed(bad):
+        why = "; ".join(failed[s] for s in dict.fromkeys(i.store for i in change.items) if s in failed)
+        outcomes[change.id].status = "failed"
+        outcomes[change.id].reason = why + _take_back(run, made[change.id])
+    _note_items(run, set_id, [c for c in done if c not in bad])
+    names = {item.store for c in bad for item in c.items}
+    return keep(run, set_id, names, f"take back what could not be kept of {set_id}")
 
 
-def _missing_parents(system: System, path: str) -> list[str]:
-    missing = []
-    folder = os.path.dirname(path)
-    while folder != "/" and not system.directory(folder):
-        missing.append(folder)
-        folder = os.path.dirname(folder)
-    return missing[::-1]
+def _recover(run: Run) -> None:
+    """Settle what a crash left open: look at each change that was announced, whether it was made."""
+    for change_set in list(run.ledger.sets.values()):
+        if change_set.ended or change_set.reverting or change_set.reverted:
+            continue
+        for entry in change_set.entries:
+            if entry.state in (INTENDED, RESTORING):
+                _settle(run, change_set, entry)
+        run.note("end", set=change_set.id, recovered=True)
+
+
+def _settle(run: Run, change_set: ChangeSet, entry: Entry) -> None:
+    try:
+        target = from_key(entry.target)
+        run.tidy(target)
+        now = run.read(target)
+        if entry.state == RESTORING:
+            found, to = entry.passing or (entry.after, entry.before)
+            if target.same(now, found) or target.same(now, to) or target.between(now, found, to):
+                run.put_back(entry, target, now, to, "a crash came while it was put back")
+        elif target.same(now, entry.after):
+            run.note("done", sync=False, set=change_set.id, n=entry.n)
+        elif target.same(now, entry.before) and target.atomic:
+            run.note(
+                "failed",
+                sync=False,
+                set=change_set.id,
+                n=entry.n,
+                error="a crash came before it",
+                undone=True,
+            )
+    except ChangeError:
+        return  # it cannot be looked at: it stays as it is in the journal, and verify says why
 
 
 def planned_outcome(change: PlannedChange) -> Outcome:
@@ -199,16 +218,21 @@ def planned_outcome(change: PlannedChange) -> Outcome:
     return Outcome(
         change.id,
         change.kind,
+        change.target,
         change.description,
         change.rows,
-        "; ".join(t.target.show(t.before) for t in change.targets),
-        "; ".join(t.target.show(t.after) for t in change.targets),
+        change.before,
+        change.after,
         status,
         change.reason,
+        change.disruption,
         change.change.scope == "boot",
     )
 
 
-def new_set_id() -> str:
+def _new_set_id(run: Run) -> str:
     """Sorts by time, and names one set for a person to type."""
-    return time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + f"-{os.urandom(2).hex()}"
+    while True:
+        name = time.strftime("%Y%m%d-%H%M%S", time.gmtime()) + f"-{os.urandom(2).hex()}"
+        if name not in run.ledger.sets:
+            return name

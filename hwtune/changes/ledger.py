@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hwtune.changes.stores import Item
+from hwtune.changes.system import ChangeError
+from hwtune.changes.targets import from_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,32 +14,56 @@ if TYPE_CHECKING:
 # the states of an entry
 INTENDED = "intended"  # written down; a crash may have come before or after the change itself
 DONE = "done"
-FAILED = "failed"
+FAILED = "failed"  # and what was there before is there
+RESTORING = "restoring"  # as INTENDED, on the way back
 RESTORED = "restored"
 KEPT = "kept"  # a revert found that someone had changed it since, and left it
 
 
 class Entry:
-    """One target that a set changed."""
+    """One target that a set changed. ``below`` is the entry whose value this one found there; None
+    where it found a value that was not hwtune's."""
 
-    __slots__ = ("after", "before", "change", "n", "set_id", "state", "stored", "target", "why")
+    __slots__ = (
+        "after",
+        "before",
+        "below",
+        "change",
+        "clean",
+        "n",
+        "passing",
+        "set_id",
+        "state",
+        "store",
+        "target",
+        "why",
+    )
 
-    def __init__(
-        self, set_id: str, n: int, target: str, before: Any, after: Any, change: str, stored: bool
-    ) -> None:
+    def __init__(self, set_id: str, record: dict[str, Any], below: Entry | None) -> None:
         self.set_id = set_id
-        self.n = n
-        self.target = target
-        self.before = before
-        self.after = after
-        self.change = change
-        self.stored = stored  # a file of a store, whose content follows from the items in force
+        self.n = int(record["n"])
+        self.target = str(record["target"])
+        self.before = record["before"]
+        self.after = record["after"]
+        self.change = str(record.get("change", ""))
+        #: of a file that follows from the items in force, the store that writes it
+        self.store = str(record.get("store", ""))
+        self.below = below
+        #: whether the system had taken notice of all of the store's files before this one
+        self.clean = False
         self.state = INTENDED
         self.why = ""
+        #: (value found, value about to be written) of a way back that began
+        self.passing: tuple[Any, Any] | None = None
 
     @property
     def active(self) -> bool:
-        return self.state in (INTENDED, DONE, KEPT)
+        return self.state in (INTENDED, DONE, RESTORING, KEPT)
+
+    @property
+    def holding(self) -> bool:
+        """Whether hwtune wants its value to be there."""
+        return self.active and self.state != KEPT
 
 
 class ChangeSet:
@@ -49,14 +75,26 @@ class ChangeSet:
         self.boot = str(record.get("boot", ""))
         self.command = str(record.get("command", ""))
         self.entries: list[Entry] = []
+        self.by_number: dict[int, Entry] = {}
         self.items: list[Item] = []
         self.ended = False
+        self.recovered = False
         self.reverting = False
         self.reverted = False
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing came of it: all that it tried failed, and is as it was."""
+        return self.ended and not self.items and not any(e.active for e in self.entries)
+
+    @property
     def active(self) -> bool:
-        return not self.reverted
+        return not self.reverted and not self.empty
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether a revert did all but what someone else had changed."""
+        return self.reverting and any(e.state == KEPT for e in self.entries)
 
     @property
     def status(self) -> str:
@@ -64,97 +102,141 @@ class ChangeSet:
         if self.reverted:
             return "reverted"
         if self.reverting:
-            return (
-                "revert interrupted" if not any(e.state == KEPT for e in self.entries) else "partly reverted"
-            )
+            return "partly reverted" if self.left_alone else "revert unfinished"
         if not self.ended:
             return "interrupted"
-        return "in force"
+        return "nothing changed" if self.empty else "in force"
 
 
 class Ledger:
     """All sets, in the order of the journal."""
 
-    def __init__(self, records: Iterable[dict[str, Any]]) -> None:
+    def __init__(self, records: Iterable[dict[str, Any]] = ()) -> None:
         self.sets: dict[str, ChangeSet] = {}
-        self.originals: dict[str, Any] = {}
+        #: stores whose files were written, and of which the system has not taken notice since
+        self.stale: set[str] = set()
+        self._originals: dict[str, Any] = {}
         self._held: dict[str, list[Entry]] = {}
         for record in records:
-            self._take(record)
+            self.take(record)
 
-    def _take(self, record: dict[str, Any]) -> None:
+    def take(self, record: dict[str, Any]) -> None:
+        """One more record of the journal."""
         kind = record["record"]
+        if kind == "torn":
+            return
         if kind == "begin":
-            change_set = ChangeSet(record)
-            self.sets[change_set.id] = change_set
+            self.sets[str(record["set"])] = ChangeSet(record)
+            return
+        if kind == "refreshed":
+            self.stale.discard(str(record["store"]))
             return
         found = self.sets.get(str(record.get("set")))
         if found is None:  # its beginning was on a line that is damaged: told by the journal's reader
             found = self.sets[str(record.get("set"))] = ChangeSet({"set": record.get("set")})
         if kind == "intent":
             self._intend(found, record)
-        elif kind in (DONE, FAILED, RESTORED, KEPT):
+        elif kind in (DONE, FAILED, RESTORING, RESTORED, KEPT):
             self._settle(found, record, kind)
         elif kind == "items":
             found.items = [Item(*item) for item in record["items"]]
         elif kind == "end":
             found.ended = True
+            found.recovered = bool(record.get("recovered"))
         elif kind == "reverting":
             found.reverting = True
         elif kind == "reverted":
             found.reverted = not any(e.state == KEPT for e in found.entries)
 
     def _intend(self, found: ChangeSet, record: dict[str, Any]) -> None:
-        entry = Entry(
-            found.id,
-            int(record["n"]),
-            str(record["target"]),
-            record["before"],
-            record["after"],
-            str(record.get("change", "")),
-            bool(record.get("stored")),
-        )
+        target = str(record["target"])
+        held = self._held.setdefault(target, [])
+        active = [e for e in held if e.active]
+        below = active[-1] if active and same(target, active[-1].after, record["before"]) else None
+        entry = Entry(found.id, record, below)
+        if not active:
+            self._originals[target] = entry.before
         found.entries.append(entry)
-        held = self._held.setdefault(entry.target, [])
-        if not any(e.active for e in held):
-            self.originals[entry.target] = entry.before
+        found.by_number[entry.n] = entry
         held.append(entry)
+        if entry.store:
+            entry.clean = entry.store not in self.stale
+            self.stale.add(entry.store)
 
     def _settle(self, found: ChangeSet, record: dict[str, Any], state: str) -> None:
-        for entry in found.entries:
-            if entry.n == record["n"]:
-                entry.state = state
-                entry.why = str(record.get("why", record.get("error", "")))
+        entry = found.by_number.get(int(record["n"]))
+        if entry is None:
+            return
+        entry.why = str(record.get("why", record.get("error", "")))
+        if state == RESTORING:
+            entry.passing = (record["now"], record["to"])
+        elif state == FAILED:
+            if not record.get("undone", True):
+                return  # something of it may be there: it stays intended
+            if entry.clean:
+                self.stale.discard(entry.store)
+        entry.state = state
 
     # -- questions ----------------------------------------------------------------------
 
     def active_sets(self) -> list[ChangeSet]:
         return [s for s in self.sets.values() if s.active]
 
-    def items(self, without: Iterable[str] = ()) -> list[Item]:
+    def items(self) -> list[Item]:
         """The items in force: of sets that are neither reverted nor being reverted; of two with
         one store and key the newer."""
-        left_out = set(without)
         chosen: dict[tuple[str, str], Item] = {}
-        for change_set in self.active_sets():
-            if change_set.id in left_out or change_set.reverting:
+        for change_set in self.sets.values():
+            if change_set.reverting or change_set.reverted:
                 continue
             for item in change_set.items:
                 chosen.pop((item.store, item.key), None)
                 chosen[item.store, item.key] = item
         return list(chosen.values())
 
+    def keeper(self, store: str) -> ChangeSet | None:
+        """The newest set with items in force in a store."""
+        return next(
+            (
+                s
+                for s in reversed(self.sets.values())
+                if not s.reverting and not s.reverted and any(i.store == store for i in s.items)
+            ),
+            None,
+        )
+
     def holders(self, target: str) -> list[Entry]:
-        """The entries that hold a target now, the oldest first; the last one's value is in force."""
+        """The entries whose value hwtune wants at a target, the oldest first: the last one counts."""
+        return [e for e in self._held.get(target, []) if e.holding]
+
+    def active(self, target: str) -> list[Entry]:
+        """The same, with those that a revert left alone."""
         return [e for e in self._held.get(target, []) if e.active]
 
     def held_targets(self) -> list[str]:
-        return [t for t, entries in self._held.items() if any(e.active for e in entries)]
+        return [t for t, entries in self._held.items() if any(e.holding for e in entries)]
 
     def original(self, target: str) -> Any:
         """The value that the target had before hwtune first held it."""
-        return self.originals[target]
+        return self._originals[target]
+
+    def base(self, entry: Entry) -> Any:
+        """The value that is to be there once the entry is gone: that of the set before, as long as
+        it holds it, else what that one found. What someone else had set in between comes back."""
+        while entry.below is not None:
+            if entry.below.holding:
+                return entry.below.after
+            entry = entry.below
+        return entry.before
 
     def written(self, target: str) -> list[Any]:
         """Everything that hwtune ever wrote, or was about to write, there."""
         return [e.after for e in self._held.get(target, [])]
+
+
+def same(target: str, one: Any, other: Any) -> bool:
+    """Whether two values of a target mean the same."""
+    try:
+        return from_key(target).same(one, other)
+    except ChangeError:  # a kind that only another version knows: as they stand
+        return bool(one == other)

@@ -1,4 +1,4 @@
-"""The way back: restore what a change set changed, and leave what others changed since."""
+"""The way back: restore what change sets changed, and leave what others changed since."""
 
 from __future__ import annotations
 
@@ -6,20 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hwtune.changes.apply import Writer, write_stores
-from hwtune.changes.compile import target_from_key
-from hwtune.changes.ledger import INTENDED, Entry, Ledger
+from hwtune.changes import naming
+from hwtune.changes.ledger import INTENDED, KEPT, RESTORING
+from hwtune.changes.run import Rehearsal, Run
+from hwtune.changes.stores import stores
 from hwtune.changes.system import ChangeError
+from hwtune.changes.targets import from_key
+from hwtune.changes.upkeep import keep, release
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from hwtune.changes.journal import Journal
-    from hwtune.changes.ledger import ChangeSet
+    from hwtune.changes.ledger import ChangeSet, Entry
+    from hwtune.changes.run import Written
     from hwtune.changes.system import System
+    from hwtune.changes.targets import Target
 
 
 class Restored(msgspec.Struct):
-    """What became of one entry: restored, unchanged (it was so already), kept (someone changed it
-    since), gone (the device or file is no more) or failed."""
+    """What became of one entry: restored, unchanged (nothing had to be written), kept (someone
+    changed it since), gone (the device is no more) or failed."""
 
     target: str
     before: str
@@ -28,7 +35,9 @@ class Restored(msgspec.Struct):
     reason: str = ""
 
 
-class Reverted(msgspec.Struct):
+class Reverted(msgspec.Struct, rename={"set_id": "set"}):
+    """One set. ``whole``: all of it is back, or was gone; then the set is over."""
+
     set_id: str
     outcomes: list[Restored]
     problems: list[str]
@@ -38,85 +47,126 @@ class Reverted(msgspec.Struct):
         return not self.problems and all(o.status in ("restored", "unchanged", "gone") for o in self.outcomes)
 
 
+class WayBack(msgspec.Struct):
+    """What a revert did (or would do): its sets, and the files and commands of all of them."""
+
+    sets: list[Reverted]
+    files: list[Written]
+    commands: list[str]
+    reboot_required: bool
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.files) or any(o.status == "restored" for r in self.sets for o in r.outcomes)
+
+    @property
+    def whole(self) -> bool:
+        return all(r.whole for r in self.sets)
+
+
 def revert(change_set: ChangeSet, journal: Journal, system: System, force: bool = False) -> Reverted:
     """Put one set back; the journal must be open. May be run again after a crash."""
-    journal.append("reverting", set=change_set.id)
-    outcomes = []
-    ledger = Ledger(journal.records()[0])
-    mine = ledger.sets[change_set.id]
-    for entry in reversed(mine.entries):
-        if entry.active and not entry.stored:
-            outcomes.append(_restore(entry, ledger, journal, system, force))
-            ledger = Ledger(journal.records()[0])
-    names = {item.store for item in mine.items}
-    problems = []
-    if names:
-        writer = Writer(journal, system, change_set.id, first=max((e.n for e in mine.entries), default=0) + 1)
-        problems = write_stores(writer, names, f"revert {change_set.id}", refresh_always=True)
-    if not problems:
-        _release_stored(journal, system, change_set.id)
-    if not problems and not any(o.status == "failed" for o in outcomes):
-        journal.append("reverted", set=change_set.id)
-    return Reverted(change_set.id, outcomes, problems)
+    return revert_all([change_set], journal, system, force).sets[0]
 
 
-def _restore(entry: Entry, ledger: Ledger, journal: Journal, system: System, force: bool) -> Restored:
-    target = target_from_key(entry.target)
-    holders = ledger.holders(entry.target)
-    position = (
-        holders.index(entry)
-        if entry in holders
-        else next(i for i, e in enumerate(holders) if (e.set_id, e.n) == (entry.set_id, entry.n))
-    )
-    on_top = position == len(holders) - 1
-    wanted: Any = ledger.original(entry.target) if position == 0 else holders[position - 1].after
+def revert_all(
+    change_sets: Sequence[ChangeSet], journal: Journal, system: System, force: bool = False
+) -> WayBack:
+    """Put several back, the newest first; their files are written once."""
+    return _take_back([s.id for s in change_sets], Run(journal, system), force)
 
-    def settle(status: str, reason: str = "") -> Restored:
-        record = "kept" if status == "kept" else "restored"
-        if status != "failed":
-            journal.append(record, set=entry.set_id, n=entry.n, why=reason)
-        return Restored(entry.target, target.show(entry.after), target.show(wanted), status, reason)
 
-    if not on_top:
-        return settle("unchanged", "a newer change set holds it")
+def rehearse(
+    change_sets: Sequence[ChangeSet], journal: Journal, system: System, force: bool = False
+) -> WayBack:
+    """The same without changing anything; the journal is only read."""
+    return _take_back([s.id for s in change_sets], Rehearsal(journal, system), force)
+
+
+def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
+    sets = [run.ledger.sets[id] for id in ids]
+    boot = run.system.boot_id()
+    for change_set in sets:
+        if not change_set.reverting:
+            run.note("reverting", set=change_set.id)
+    reboot = False
+    done = []
+    for change_set in sets:
+        outcomes = []
+        for entry in reversed(list(change_set.entries)):
+            if entry.active and not entry.store and not entry.target.startswith("directory "):
+                outcome, at_boot = _restore(run, entry, change_set.boot not in ("", boot), force)
+                outcomes.append(outcome)
+                reboot |= at_boot
+        done.append(Reverted(change_set.id, outcomes, []))
+    problems = keep(run, ids[0], _stores_of(sets), f"revert {' '.join(ids)}", force) if ids else {}
+    release(run)
+    for change_set, reverted in zip(sets, done, strict=True):
+        mine = _stores_of([change_set])
+        reverted.problems = [f"{name}: {why}" for name, why in problems.items() if name in mine]
+        failed = any(o.status == "failed" for o in reverted.outcomes)
+        if not failed and (force or not reverted.problems):
+            run.note("reverted", set=change_set.id)
+    known = stores()
+    reboot |= any(w.store in known and known[w.store].at_boot for w in run.files)
+    return WayBack(done, run.files, run.commands, reboot)
+
+
+def _stores_of(sets: Iterable[ChangeSet]) -> set[str]:
+    return {i.store for s in sets for i in s.items} | {e.store for s in sets for e in s.entries if e.store}
+
+
+def _restore(run: Run, entry: Entry, booted: bool, force: bool) -> tuple[Restored, bool]:
+    """What became of an entry, and whether that takes effect at the next boot only."""
+    name = naming.of_key(entry.target)
     try:
-        now = target.read(system)
-        if target.same(now, wanted):
-            return settle("unchanged", "it is so already")
-        if now is None and entry.after is not None:
-            return settle("gone", "it is no longer there")
-        ours = target.same(now, entry.after) or (entry.state == INTENDED and target.same(now, entry.before))
-        if not ours and not force:
-            return settle(
-                "kept", f"it is {target.show(now)} now, not what hwtune set; --force overrides that"
-            )
-        target.write(system, wanted)
-        now = target.read(system)
-        if not target.same(now, wanted):
-            return settle("failed", f"it reads back as {target.show(now)}")
+        target = from_key(entry.target)
     except ChangeError as error:
-        return settle("failed", str(error))
-    return settle("restored")
+        return Restored(name, str(entry.after), str(entry.before), "failed", str(error)), False
+    wanted = run.ledger.base(entry)
+
+    def told(status: str, reason: str = "") -> tuple[Restored, bool]:
+        if status == "kept" and entry.state != KEPT:
+            run.note("kept", sync=False, set=entry.set_id, n=entry.n, why=reason)
+        elif status in ("unchanged", "gone"):
+            run.note("restored", sync=False, set=entry.set_id, n=entry.n, why=reason)
+        restored = Restored(name, target.show(entry.after), target.show(wanted), status, reason)
+        return restored, status == "restored" and target.at_boot
+
+    if _above(run, entry):
+        return told("unchanged", "a newer change set holds it")
+    try:
+        run.tidy(target)
+        now = run.read(target)
+        interrupted = entry.state in (INTENDED, RESTORING)
+        if target.same(now, wanted) and (target.atomic or not interrupted):
+            return told("unchanged", "it is so already")
+        if now is None and entry.after is not None and target.kind not in ("file", "link"):
+            return told("gone", "it is no longer there")
+        if not _ours(entry, target, now) and not force:
+            if booted and not target.lasting:
+                return told("unchanged", f"the machine has booted since, and it is {target.show(now)} now")
+            return told("kept", f"it is {target.show(now)} now, not what hwtune set; --force overrides that")
+        run.put_back(entry, target, now, wanted)
+    except ChangeError as error:
+        return told("failed", str(error))
+    return told("restored")
 
 
-def _release_stored(journal: Journal, system: System, set_id: str) -> None:
-    """The files of stores follow the items in force: once they are written, the set holds none."""
-    for entry in reversed(Ledger(journal.records()[0]).sets[set_id].entries):
-        if entry.active and entry.stored and not entry.target.startswith("directory "):
-            journal.append("restored", set=set_id, n=entry.n, why="")
-    _sweep_directories(journal, system)
+def _above(run: Run, entry: Entry) -> bool:
+    """Whether a newer entry holds the target."""
+    entries = run.ledger.active(entry.target)
+    return any(e.holding for e in entries[entries.index(entry) + 1 :])
 
 
-def _sweep_directories(journal: Journal, system: System) -> None:
-    """Directories that hwtune made go when every set that held them is on its way back and
-    nothing is left in them."""
-    ledger = Ledger(journal.records()[0])
-    for key in sorted(ledger.held_targets(), reverse=True):  # the deepest first
-        holders = ledger.holders(key)
-        if not key.startswith("directory ") or not all(ledger.sets[e.set_id].reverting for e in holders):
-            continue
-        target = target_from_key(key)
-        target.write(system, ledger.original(key))
-        if target.same(target.read(system), ledger.original(key)):
-            for entry in holders:
-                journal.append("restored", set=entry.set_id, n=entry.n, why="")
+def _ours(entry: Entry, target: Target, now: Any) -> bool:
+    """Whether what is there is of hwtune's making."""
+    if target.same(now, entry.after):
+        return True
+    if entry.state == INTENDED:
+        one, other = entry.before, entry.after
+    elif entry.state == RESTORING and entry.passing is not None:
+        one, other = entry.passing
+    else:
+        return False
+    return target.same(now, one) or target.same(now, other) or target.between(now, one, other)

@@ -38,15 +38,23 @@ def _nothing_to_check(system: System, items: Sequence[Item]) -> None:
     return None
 
 
+def _not_told(system: System, item: Item) -> str | None:
+    return None
+
+
 class Store(NamedTuple):
     """``render``: all items of the store -> the files that hold them (the same paths with None for
     no items). ``refresh``: commands that make the system take notice, run after files changed.
-    ``check``: raises ``ChangeError`` where the system, asked, does not do what the items say."""
+    ``check``: raises ``ChangeError`` where the system, asked, does not do what the items say.
+    ``at_boot``: what it keeps takes effect at the next boot only; ``running``: what this boot has for
+    an item instead, as the item's value would say it, None where it cannot be told."""
 
     name: str
     render: Callable[[System, Sequence[Item]], list[Render]]
     refresh: Callable[[System, Sequence[Item]], list[list[str]]]
     check: Callable[[System, Sequence[Item]], None] = _nothing_to_check
+    at_boot: bool = False
+    running: Callable[[System, Item], str | None] = _not_told
 
 
 def _template(name: str, **values: object) -> str:

@@ -14,41 +14,36 @@ from hwtune.errors import EXIT_OK
 def command(format_: str, output: str | None) -> int:
     """List the change sets, the newest first, with what each changed."""
     from hwtune.changes.ledger import Ledger
-    from hwtune.cli.changing import need_root, the_journal
+    from hwtune.cli import changing
+    from hwtune.report.changes import HistoryReport, of_history
     from hwtune.report.clean import clean
     from hwtune.report.published import encode
 
-    need_root("read the journal")
-    records, broken = the_journal().records()
-    sets = list(reversed(Ledger(records).sets.values()))
+    changing.need_root("read the journal")
+    journal = changing.the_journal()
+    running = journal.busy()
+    records, torn, damaged = journal.records()
+    # a run that is writing has its last line half done
+    report = of_history(
+        reversed(Ledger(records).sets.values()), running, damaged if running else [*torn, *damaged]
+    )
     if format_ == "json":
-        told = [
-            {
-                "set": s.id,
-                "time": s.time,
-                "status": s.status,
-                "command": s.command,
-                "changes": [
-                    {
-                        "target": e.target,
-                        "before": e.before,
-                        "after": e.after,
-                        "state": e.state,
-                        "change": e.change,
-                    }
-                    for e in s.entries
-                ],
-            }
-            for s in sets
-        ]
-        emit(encode({"schema_version": "1", "sets": told, "journal": broken}), output)
+        emit(encode(report), output)
         return EXIT_OK
-    lines = [f"journal: {sentence}" for sentence in broken]
-    for s in sets:
-        lines.append(f"{s.id}   {s.time}   {s.status}   {s.command}")
-        lines += [
-            f"  {e.state:<10}{change}"
-            for change, e in {e.change: e for e in s.entries if not e.stored}.items()
-        ]
-    emit("\n".join(map(clean, lines)) + "\n" if lines else "hwtune has changed nothing here.\n", output)
+
+    def told(report: HistoryReport) -> list[str]:
+        lines = [f"journal: {sentence}" for sentence in report.journal]
+        if report.running:
+            lines.append(f"running: {report.running}")
+        for s in report.sets:
+            lines.append(f"{s.set}   {s.time}   {s.status}   {s.command}")
+            of_change = {e.change: e for e in s.changes if not e.store}
+            lines += [f"  {e.state:<10}{change}" for change, e in of_change.items()]
+            lines += [f"  {'kept':<10}{kept}" for kept in s.kept]
+        return lines
+
+    lines = told(report)
+    if not report.sets:
+        lines.append("hwtune has changed nothing here.")
+    emit("".join(clean(line) + "\n" for line in lines), output)
     return EXIT_OK

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import click
 
+REPORTS = ("doctor", "apply", "verify", "history", "revert")
+
 
 @click.command("schema")
-def command() -> int:
-    """Print the JSON Schema of `doctor --format json`."""
+@click.argument("report", type=click.Choice(REPORTS), default="doctor")
+def command(report: str) -> int:
+    """Print the JSON Schema of a report's `--format json`: doctor (without an argument), apply,
+    verify, history or revert."""
     import json
 
     from hwtune.report.schema import schema
 
-    click.echo(json.dumps(schema(), indent=2))
+    click.echo(json.dumps(schema(report), indent=2))
     return 0

@@ -28,13 +28,15 @@ _SCALARS: dict[Any, dict[str, Any]] = {
 }
 
 
-def schema() -> dict[str, Any]:
-    """The schema of ``doctor --format json``."""
+def schema(report: str = "doctor") -> dict[str, Any]:
+    """The schema of ``doctor --format json``, or of another command's."""
+    from hwtune.report.changes import REPORTS
+
     definitions: dict[str, Any] = {}
-    top = _of(DoctorReport, definitions)
+    top = _of({"doctor": DoctorReport, **REPORTS}[report], definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"hwtune doctor report, schema version {SCHEMA_VERSION}",
+        "title": f"hwtune {report} report, schema version {SCHEMA_VERSION}",
         **top,
         "$defs": dict(sorted(definitions.items())),
     }

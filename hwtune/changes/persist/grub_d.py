@@ -77,4 +77,12 @@ def _check(system: System, items: Sequence[Item]) -> None:
         raise ChangeError(f"{MENU} was made anew and its default entry still has {' '.join(kept)}")
 
 
-STORE = Store("kargs", _render, _refresh, _check)
+def _running(system: System, item: Item) -> str | None:
+    cmdline_now = system.host.text("/proc/cmdline")
+    if not cmdline_now.known:
+        return None
+    names = item.key.split()
+    return " ".join(a.text for a in cmdline.parse(cmdline_now.get()) if a.name in names)
+
+
+STORE = Store("kargs", _render, _refresh, _check, at_boot=True, running=_running)

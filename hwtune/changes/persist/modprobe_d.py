@@ -74,4 +74,16 @@ def _holds(listing: str, items: Sequence[Item]) -> bool:
     return own or any(i.key.partition(" ")[0] in inside for i in items)
 
 
-STORE = Store("modprobe", _render, _refresh)
+def _running(system: System, item: Item) -> str | None:
+    """None where the module is not loaded, or does not show the option."""
+    module, _, option = item.key.partition(" ")
+    now = system.attribute(f"/sys/module/{module}/parameters/{option}")
+    if not now.known:
+        return None
+    bools = {"1": "Y", "y": "Y", "0": "N", "n": "N"}
+    text = now.get()
+    same = text in ("Y", "N") and bools.get(item.value.lower(), item.value) == text
+    return item.value if same else text
+
+
+STORE = Store("modprobe", _render, _refresh, at_boot=True, running=_running)

@@ -17,6 +17,10 @@ class Target(ABC):
     kind: str
     #: whether what is written there survives a boot by itself
     lasting = False
+    #: whether it takes effect at the next boot only
+    at_boot = False
+    #: whether a write is one step, so that no crash shows a half of it
+    atomic = True
 
     @property
     @abstractmethod
@@ -32,6 +36,23 @@ class Target(ABC):
 
     def same(self, one: Value, other: Value) -> bool:
         return bool(one == other)
+
+    def between(self, now: Value, one: Value, other: Value) -> bool:
+        """Whether a write from ``one`` to ``other`` that was interrupted may have left ``now``: of a
+        value of several words, each is that of the one or that of the other."""
+        if self.atomic or not all(isinstance(value, str) for value in (now, one, other)):
+            return False
+        words = [value.split() for value in (now, one, other)]
+        return len({len(w) for w in words}) == 1 and all(w in (o, t) for w, o, t in zip(*words, strict=True))
+
+    def running(self, system: System, value: Value) -> Value:
+        """Of what takes effect at boot, what this boot has instead; ``value`` itself where it has
+        that, None where it cannot be told."""
+        return None
+
+    def tidy(self, system: System) -> None:
+        """Remove what a crash in the middle of a write left beside the place."""
+        return None
 
     def show(self, value: Value) -> str:
         """The value for a person, in one line."""

@@ -25,6 +25,7 @@ class Partition(Target):
     A partition that the kernel does not accept reads "isolated invalid (why)"."""
 
     kind = "cpuset"
+    atomic = False
 
     def __init__(self, name: str) -> None:
         # a dash in the name of a slice would make it the child of another

@@ -34,6 +34,9 @@ class OwnedFile(Target):
         else:
             system.write_file(self.path, state)
 
+    def tidy(self, system: System) -> None:
+        system.discard_temporary(self.path)
+
     def show(self, value: Value) -> str:
         if value is None:
             return "no file"
@@ -62,6 +65,9 @@ class OwnedLink(Target):
             system.remove_file(self.path)
         else:
             system.write_link(self.path, value)
+
+    def tidy(self, system: System) -> None:
+        system.discard_temporary(self.path)
 
     def show(self, value: Value) -> str:
         return "no link" if value is None else f"a link to {value}"

@@ -35,6 +35,8 @@ class LoaderArgument(Target):
 
     kind = "kernel-argument"
     lasting = True
+    at_boot = True
+    atomic = False
 
     def __init__(self, backend: str, names: str) -> None:
         if backend not in _BACKENDS:
@@ -75,6 +77,24 @@ class LoaderArgument(Target):
             return one is other
         entries = one.get("entries") or other.get("entries") or {"": []}
         return _per_entry(one, entries) == _per_entry(other, entries)
+
+    def between(self, now: Value, one: Value, other: Value) -> bool:
+        if now is None or one is None or other is None:
+            return False
+        present = now["entries"]
+        first, second = _per_entry(one, present), _per_entry(other, present)
+        return all(texts in (first[entry], second[entry]) for entry, texts in present.items())
+
+    def running(self, system: System, value: Value) -> Value:
+        fact = system.host.text("/proc/cmdline")
+        if not fact.known:
+            return None
+        texts = [a.text for a in cmdline.parse(fact.get()) if a.name in self.names]
+        return value if texts == value.get("all") else {"all": texts}
+
+    def tidy(self, system: System) -> None:
+        for path in _BACKENDS[self.backend].files(system):
+            system.discard_temporary(path)
 
     def show(self, value: Value) -> str:
         if value is None:

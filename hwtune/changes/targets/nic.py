@@ -41,6 +41,7 @@ class NicGroup(Target):
     "rx=4096 tx=512"; None where there is no such interface."""
 
     kind = "nic"
+    atomic = False
 
     def __init__(self, interface: str, group: str, names: Sequence[str]) -> None:
         group = {"coalescing": "coalesce", "offloads": "features"}.get(group, group)

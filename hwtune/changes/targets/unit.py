@@ -16,6 +16,7 @@ class Unit(Target):
 
     kind = "unit"
     lasting = True
+    atomic = False
     #: states of a unit that is neither enabled nor disabled by systemctl
     FIXED = ("static", "generated", "transient", "indirect", "alias", "linked", "enabled-runtime")
     _ACTIVE = ("active", "activating", "reloading")
