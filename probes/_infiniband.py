@@ -51,6 +51,9 @@ def read(host: Host) -> tuple[list[IbPort], Fact[bool]]:
         devices = below_pci(host, "infiniband")
     ports = [port for name, path in devices for port in _ports(host, name, path)]
     listed = listing.map(lambda _: True)
+    if devices and not ports:
+        folder = host.names(f"{devices[0][1]}/ports")
+        listed = gap(folder.gap or NOT_CAPTURED, folder.source, folder.detail)
     ports, listed = _texts(host, ports, listed)
     return sorted(ports, key=_order), listed
 
