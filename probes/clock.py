@@ -60,14 +60,17 @@ def _tsc_flags(host: Host) -> Fact[list[str]]:
         return cpuinfo.map(lambda _: [])
     text = cpuinfo.get()
     end = text.find("\n\n")
+    fields = {}
     for line in (text if end < 0 else text[:end]).splitlines():
         name, colon, value = line.partition(":")
-        if colon and name.strip() == "flags":
-            flags = set(value.split())
-            return known([flag for flag in _FLAGS if flag in flags], cpuinfo.source)
-    if ":" in text:
+        if colon and name.strip() and line.expandtabs().isprintable():
+            fields[name.strip()] = value
+    if not fields:
+        return gap(INVALID, cpuinfo.source, "no field in it")
+    if "flags" not in fields:
         return gap(ABSENT, f"{cpuinfo.source} flags")
-    return gap(INVALID, cpuinfo.source, "no field in it")
+    flags = set(fields["flags"].split())
+    return known([flag for flag in _FLAGS if flag in flags], cpuinfo.source)
 
 
 def _read_log(host: Host, clock: Clock) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwtune.fact import Fact, gap, known
+from hwtune.fact import INVALID, UNREADABLE, Fact, gap, known
 from hwtune.text.cpulist import parse_list
 from hwtune.text.isolcpus import parse_isolcpus
 
@@ -34,9 +34,11 @@ def requested_nohz_full(machine: Machine) -> Fact[list[int]]:
 
 
 def _requested(machine: Machine, name: str) -> Fact[list[int]]:
+    """INVALID is kept for a list that the kernel itself could not have read."""
     arguments = machine.kernel.arguments
     if not arguments.known:
-        return Fact(None, arguments.source, arguments.gap, arguments.detail)
+        kind = UNREADABLE if arguments.gap == INVALID else arguments.gap
+        return Fact(None, arguments.source, kind, arguments.detail)
     found: set[int] = set()
     last = last_cpu(machine)
     for value in machine.kernel.argument_values(name):

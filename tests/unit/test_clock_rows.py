@@ -123,7 +123,8 @@ def test_a_cpu_without_tsc_and_one_not_told(tmp_path: Path) -> None:
     arm = {"/proc/cpuinfo": "processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n"}
     assert _row(tmp_path, "clock.tsc", arm).outcome == "not-applicable"
     assert _row(tmp_path, "clock.tsc", {"/proc/version": "x"}).outcome == "unknown"
-    assert _row(tmp_path, "clock.tsc", {"/proc/cpuinfo": "0-3,8-11\n"}).outcome == "unknown"
+    for damaged in (b"0-3,8-11\n", bytes(range(256)), b": \n\n"):
+        assert _row(tmp_path, "clock.tsc", {"/proc/cpuinfo": damaged}).outcome == "unknown"
 
 
 # -- clock.sync ------------------------------------------------------------------------------

@@ -114,6 +114,12 @@ def test_an_isolcpus_that_the_kernel_cannot_read(tmp_path: Path, value: str) -> 
     assert (finding.subject, finding.evidence[0].value) == ("karg:isolcpus", f"isolcpus={value}")
 
 
+@pytest.mark.parametrize("row", ["isolation.isolcpus", "isolation.nohz-full"])
+@pytest.mark.parametrize("content", [b"a\x01b", Gap("denied"), Directory()])
+def test_a_command_line_that_cannot_be_read_is_no_bad_list(tmp_path: Path, row: str, content: Any) -> None:
+    assert ask(machine(tmp_path, {"/proc/cmdline": content}), row).findings == []
+
+
 def test_cpus_that_do_not_exist(tmp_path: Path) -> None:
     changes = {"/proc/cmdline": "ro isolcpus=2-3,6-7,9\n", f"{CPU}/isolated": "2-3,6-7\n"}
     result = ask(machine(tmp_path, changes, cpus="2-3,6-7,9"), "isolation.isolcpus")
