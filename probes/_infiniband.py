@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from hwtune.fact import ABSENT, NOT_CAPTURED, NOT_PROBED, Fact, gap, known
 from hwtune.model.network import IbPort
 from hwtune.probes._nic_sysfs import below_pci, pci_address
-from hwtune.text import ibstat, nccl_topology
 
 if TYPE_CHECKING:
     from hwtune.host.base import Host
+    from hwtune.text import nccl_topology
 
 CLASS = "/sys/class/infiniband"
 # Each is a message to the card: only what rows ask about.
@@ -83,12 +83,13 @@ def _ports(host: Host, device: str, path: str) -> list[IbPort]:
 
 
 def _state(host: Host, port: IbPort) -> None:
+    from hwtune.text import ibstat
+
     path = port.source
     port.link_layer = host.parse(f"{path}/link_layer", _layer)
     port.state = host.parse(f"{path}/state", ibstat.state)
     port.physical_state = host.parse(f"{path}/phys_state", ibstat.physical_state)
-    port.rate_text = host.parse(f"{path}/rate", _rate_text)
-    port.rate_gbps = port.rate_text.map(lambda text: ibstat.rate(text).gbps)
+    _set_rate(port, host.parse(f"{path}/rate", _rate_text))
     port.lid = host.parse(f"{path}/lid", lambda text: int(text, 16))
     if port.link_layer.value != "Ethernet":
         port.counters = _counters(host, f"{path}/counters")
@@ -101,8 +102,20 @@ def _layer(text: str) -> str:
 
 
 def _rate_text(text: str) -> str:
-    ibstat.rate(text)
+    from hwtune.text.ibstat import rate
+
+    rate(text)
     return text
+
+
+def _set_rate(port: IbPort, text: Fact[str]) -> None:
+    from hwtune.text.ibstat import rate
+
+    port.rate_text = text
+    port.rate_gbps = text.map(lambda said: rate(said).gbps)
+    port.lanes = text.map(lambda said: rate(said).lanes or 0)
+    if port.lanes.value == 0:
+        port.lanes = gap(NOT_CAPTURED, text.source, "it does not say how many lanes")
 
 
 def _version(text: str) -> str:
@@ -145,13 +158,18 @@ def _netdevs(host: Host, place: str, port: int, ports: int) -> list[str]:
     return [name for name in names if host.integer(f"{place}/net/{name}/dev_port").value == port - 1]
 
 
+_OF_TEXTS = ("link_layer", "state", "physical_state", "rate_gbps", "rate_text", "lanes", "lid", "firmware")
+
+
 # -- texts -------------------------------------------------------------------------------
 
 
 def _texts(host: Host, ports: list[IbPort], listed: Fact[bool]) -> tuple[list[IbPort], Fact[bool]]:
     """What pasted texts tell, where the tree does not: a tree that lists its devices has them all."""
-    if ports:
+    if ports or host.kind == "live":
         return ports, listed
+    from hwtune.text import ibstat, nccl_topology
+
     found: dict[tuple[str, int], IbPort] = {}
     for kind, parse in (("ibstat", ibstat.parse), ("ibstatus", ibstat.parse_status)):
         for document in host.documents(kind):
@@ -168,7 +186,7 @@ def _texts(host: Host, ports: list[IbPort], listed: Fact[bool]) -> tuple[list[Ib
             if net.name.startswith(_DEVICES) and net.port and key not in found:
                 found[key] = _from_nccl(net, document.path)
     for port in found.values():
-        for field in ("link_layer", "state", "physical_state", "rate_gbps", "rate_text", "lid", "firmware"):
+        for field in _OF_TEXTS:
             if getattr(port, field).gap == NOT_PROBED:
                 setattr(port, field, gap(NOT_CAPTURED, f"ibstat {port.device} {port.port}"))
         if port.counters.gap == NOT_PROBED:
@@ -177,6 +195,8 @@ def _texts(host: Host, ports: list[IbPort], listed: Fact[bool]) -> tuple[list[Ib
 
 
 def _from_text(port: IbPort, fields: dict[str, str], path: str) -> None:
+    from hwtune.text import ibstat
+
     def take(name: str, parse: Any) -> Fact[Any]:
         if name not in fields:
             return gap(NOT_CAPTURED, f"{path} {name}")
@@ -185,8 +205,7 @@ def _from_text(port: IbPort, fields: dict[str, str], path: str) -> None:
     port.link_layer = port.link_layer.or_else(take("Link layer", _layer))
     port.state = port.state.or_else(take("State", ibstat.state))
     port.physical_state = port.physical_state.or_else(take("Physical state", ibstat.physical_state))
-    port.rate_text = port.rate_text.or_else(take("Rate", _rate_text))
-    port.rate_gbps = port.rate_text.map(lambda text: ibstat.rate(text).gbps)
+    _set_rate(port, port.rate_text.or_else(take("Rate", _rate_text)))
     port.lid = port.lid.or_else(take("Base lid", lambda text: int(text, 0)))
     port.firmware = port.firmware.or_else(take("Firmware version", _version))
 
@@ -195,8 +214,7 @@ def _from_nccl(net: nccl_topology.Port, path: str) -> IbPort:
     port = IbPort(net.name, net.port, source=path)
     # NCCL lists ports that are active, and only these
     port.state = known("ACTIVE", path)
-    port.rate_gbps = known(net.speed_mbps / 1000, path)
-    port.rate_text = known(f"{net.speed_mbps / 1000:.10g} Gb/sec", path)
+    _set_rate(port, known(f"{net.speed_mbps / 1000:.10g} Gb/sec", path).map(_rate_text))
     if net.address:
         port.pci_address = known(net.address, path)
     if net.node is not None:

@@ -21,9 +21,11 @@ OPTIONS = {
     "link": "",
 }
 _NUMBERS = ("coalescing", "rings", "channels")
-# Drivers whose own counters tell what rows ask about, in a time that is no concern (40 counters
-# kept in memory; other drivers ask their card for hundreds).
+# Drivers whose own counters rows ask about. Those that keep them in memory or a few registers; others
+# have to ask their card for hundreds.
 _COUNTING = ("ena",)
+# ... and of these those that tell the kernel no pause frames
+_COUNTING_PAUSES = ("e1000e", "i40e", "igb", "igc", "ixgbe")
 
 
 def fill(host: Host, nics: list[Nic]) -> None:
@@ -41,7 +43,7 @@ def fill(host: Host, nics: list[Nic]) -> None:
         else:
             _without(nic, answer)
         _driver(host, nic)
-        if nic.driver.value in _COUNTING or host.patient or host.kind != "live":
+        if host.patient or host.kind != "live" or _has_to_count(nic):
             nic.driver_statistics = _named(
                 host.ask("ethtool", "statistics", nic.name), f"ethtool -S {nic.name}"
             )
@@ -49,6 +51,13 @@ def fill(host: Host, nics: list[Nic]) -> None:
             nic.driver_statistics = gap(
                 NOT_PROBED, f"ethtool -S {nic.name}", "no row asks about this driver's"
             )
+
+
+def _has_to_count(nic: Nic) -> bool:
+    if nic.driver.value in _COUNTING:
+        return True
+    uncounted = nic.pause_frames.absent and bool((nic.pause.value or {}).get("rx"))
+    return uncounted and nic.driver.value in _COUNTING_PAUSES
 
 
 def source(group: str, name: str) -> str:

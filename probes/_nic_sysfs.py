@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import TYPE_CHECKING, Any
 
-from hwtune.fact import ABSENT, INVALID, Fact, absent, gap, known
+from hwtune.fact import ABSENT, INVALID, UNREADABLE, Fact, absent, gap, known
 from hwtune.model.network import Nic
 from hwtune.text import net_dev
 from hwtune.text.cpulist import parse_mask
@@ -79,10 +81,10 @@ def is_made(name: str) -> bool:
 
 
 def _named(host: Host, name: str) -> Nic | None:
-    """The interface of the class, or None for one that software made."""
+    """The interface of the class, or None for one that software made, or that has no wire."""
     path = f"{CLASS}/{name}"
     real = host.resolve(path).value or path
-    if "/devices/virtual/" in real or name == "bonding_masters":
+    if "/devices/virtual/" in real or name == "bonding_masters" or host.resolve(f"{path}/phy80211").known:
         return None
     if real != path and "/net/" in real:
         return _nic(host, name, path, real.rpartition("/net/")[0])
@@ -141,7 +143,9 @@ def _read(host: Host, nic: Nic) -> None:
     nic.admin_up = _admin_up(host, nic)
     nic.carrier_changes = host.integer(f"{path}/carrier_changes")
     nic.carrier_up_count = host.integer(f"{path}/carrier_up_count")
-    nic.speed_mbps = _speed(host, path)
+    nic.speed_mbps = _speed(host, nic)
+    # "pf0vf3": the switch side of a virtual function, whose link is that of a virtual machine
+    nic.virtual = "vf" in (port := host.text(f"{path}/phys_port_name").value or "") or "sf" in port
     nic.duplex = host.parse(f"{path}/duplex", _duplex)
     nic.mtu = host.integer(f"{path}/mtu")
     nic.link_layer = host.parse(f"{path}/type", _layer)
@@ -187,9 +191,11 @@ def _admin_up(host: Host, nic: Nic) -> Fact[bool]:
     return nic.carrier.map(lambda _: True) if nic.carrier.known else flags
 
 
-def _speed(host: Host, path: str) -> Fact[int]:
-    speed = host.integer(f"{path}/speed")
-    if speed.known and speed.get() in _NO_SPEED:
+def _speed(host: Host, nic: Nic) -> Fact[int]:
+    speed = host.integer(f"{nic.source}/speed")
+    # EINVAL of an interface that is up: its driver has no such thing (net-sysfs.c, speed_show)
+    refused = speed.gap == UNREADABLE and speed.detail == os.strerror(errno.EINVAL)
+    if (speed.known and speed.get() in _NO_SPEED) or (refused and nic.carrier.value):
         return gap(ABSENT, speed.source, "the device does not say")
     if speed.known and not 0 < speed.get() < 100_000_000:
         return gap(INVALID, speed.source, str(speed.get()))

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from hwtune.fact import Fact
 from hwtune.model.network import Network, SoftnetCpu
-from hwtune.probes import _infiniband, _nic_documents, _nic_ethtool, _nic_sysfs
-from hwtune.text import softnet
+from hwtune.probes import _infiniband, _nic_ethtool, _nic_sysfs
+from hwtune.text import net_dev, softnet
 from hwtune.text.cpulist import parse_list
 
 if TYPE_CHECKING:
@@ -20,9 +20,15 @@ def read(host: Host) -> Network:
     network = Network()
     nics, listed = _nic_sysfs.read(host)
     _nic_ethtool.fill(host, nics)
-    network.nics, network.listed = _nic_documents.fill(host, nics, listed)
+    if host.kind != "live":
+        from hwtune.probes import _nic_documents  # the parsers of texts, which a live host has none of
+
+        nics, listed = _nic_documents.fill(host, nics, listed)
+    network.nics, network.listed = nics, listed
     network.ib_ports, network.ib_listed = _infiniband.read(host)
     network.softnet = _softnet(host)
+    if any(cpu.dropped or cpu.squeezed for cpu in network.softnet.value or ()):
+        network.received = host.parse("/proc/net/dev", net_dev.received)
     return network
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from hwtune.fact import NOT_CAPTURED, Fact, gap
@@ -46,7 +45,7 @@ def none_here(verdict: Verdict, machine: Machine) -> Verdict:
     """The verdict of a row that found no interface."""
     listed = machine.network.listed
     if listed.known or listed.absent:
-        return verdict.not_applicable("there is no network interface with a device behind it")
+        return verdict.not_applicable("there is no wired network interface here")
     return verdict.unknown("kernel", listed)
 
 
@@ -86,6 +85,11 @@ def unknown(verdict: Verdict, missing: Sequence[tuple[str, Sequence[Fact[Any]]]]
         )
         remedy = "run as root" if any(fact.gap == "denied" for fact in facts) else ""
         verdict.unknown(name, f"{why}; the same of {more}", remedy=remedy)
+
+
+def is_slow(nic: Nic) -> bool:
+    """A link of at most 1 Gb/s: hardly one on which a hot thread waits."""
+    return nic.speed_mbps.known and nic.speed_mbps.get() <= 1000
 
 
 def port_of(machine: Machine, nic: Nic) -> IbPort | None:
@@ -129,8 +133,6 @@ def counts(nic: Nic, names: Sequence[str]) -> Fact[dict[str, int]]:
     return gap(NOT_CAPTURED, found.source, f"it has no {names[0]}") if found.known else found
 
 
-# of the driver be2net
-_QUEUE_PACKETS = re.compile(r"rxq\d{1,4}: rx_pkts", re.ASCII)
 _CASTS = ("rx_ucast_packets", "rx_mcast_packets", "rx_bcast_packets")
 
 
@@ -141,11 +143,16 @@ def received(nic: Nic) -> int | None:
             return fact.get()["rx_packets"]
     if nic.driver_statistics.known:
         values = nic.driver_statistics.get()
-        parts = [n for name, n in values.items() if _QUEUE_PACKETS.fullmatch(name)]
+        parts = by_queue(values, "rx_pkts")
         parts = parts or [values[name] for name in _CASTS if name in values]
         if parts:
             return sum(parts)
     return None
+
+
+def by_queue(values: dict[str, int], name: str) -> list[int]:
+    """A counter of each receive queue, as the driver be2net calls them ("rxq0: rx_pkts")."""
+    return [n for key, n in values.items() if key.startswith("rxq") and key.endswith(f": {name}")]
 
 
 def uncounted(fact: Fact[Any]) -> Fact[Any]:

@@ -9,7 +9,6 @@ from hwtune.diagnosis import Verdict, evidence, fact_evidence
 from hwtune.diagnosis.row import row
 from hwtune.remediations import _nic, _pcie
 from hwtune.remediations._nic import call_port, ib_subject
-from hwtune.text.ibstat import rate as parse_rate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -212,7 +211,6 @@ def _slow(
     wanted = profile.nic.ib_rate_min_gbps
     most, count = usual.get(_kind(machine, port) or "", (0.0, 0))
     says = _interface_says(machine, port)
-    lanes = parse_rate(port.rate_text.get()).lanes
     message, better = "", 0.0
     if wanted and now < wanted and not _is_ethernet(port):
         message, better = f"the profile wants {wanted} Gb/s", float(wanted)
@@ -220,7 +218,7 @@ def _slow(
         message, better = f"{count} ports of the same kind run at {most:g} Gb/s", most
     elif says is not None and says[1] > now * 1.01:
         message, better = f"its interface {says[0]} says {says[1]:g} Gb/s", says[1]
-    elif lanes == 1 and port.link_layer.value == "InfiniBand":
+    elif port.lanes.value == 1 and port.link_layer.value == "InfiniBand":
         message, better = "one lane of its cable works", 4 * now
     if not message:
         return False
@@ -232,7 +230,7 @@ def _slow(
         f"{name} runs at {now:g} Gb/s; {message}.",
         *items,
         advice=f"Check cable, transceiver and switch port of {name}: which speed and width each end offers.",
-        severity="error" if wanted and now < wanted else None,
+        severity="info" if _is_ethernet(port) else "error" if wanted and now < wanted else None,
     )
     return True
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from hwtune.changes import NicSetting, SysctlChange
@@ -11,7 +10,7 @@ from hwtune.diagnosis.row import row
 from hwtune.fact import Fact, known
 from hwtune.remediations import _nic
 from hwtune.remediations._common import fix, sysctl_number
-from hwtune.remediations._nic import call, counts, per_million, ppm, received, subject, uncounted
+from hwtune.remediations._nic import by_queue, call, counts, per_million, ppm, received, subject, uncounted
 from hwtune.text.cpulist import format_list
 
 if TYPE_CHECKING:
@@ -32,10 +31,6 @@ _MISSED = (
 )
 
 
-# of the driver be2net
-_QUEUE_DROPS = re.compile(r"rxq\d{1,4}: rx_drops_no_frags", re.ASCII)
-
-
 def lost(nic: Nic) -> tuple[Fact[int], Evidence | None]:
     """Packets that the NIC had no room for, and the counters that say so.
 
@@ -47,7 +42,7 @@ def lost(nic: Nic) -> tuple[Fact[int], Evidence | None]:
         text = ", ".join(shown) or f"{nic.name}: none lost"
         return found.map(lambda values: max(values.values())), evidence(found.source, text)
     own = nic.driver_statistics
-    queues = [n for name, n in (own.value or {}).items() if _QUEUE_DROPS.fullmatch(name)]
+    queues = by_queue(own.value or {}, "rx_drops_no_frags")
     if queues:
         text = f"rx_drops_no_frags {sum(queues):,} in {len(queues)} queues"
         return known(sum(queues), own.source), evidence(own.source, text)
@@ -74,6 +69,10 @@ def drops(machine: Machine, profile: Profile) -> Verdict:
     return _nic.judge(verdict, machine, check)
 
 
+# Fewer say nothing, however few packets there were.
+_FEW = 5
+
+
 def _drops(verdict: Verdict, profile: Profile, nic: Nic) -> Sequence[Fact[Any]] | None:
     count, shown = lost(nic)
     if count.absent:
@@ -90,7 +89,7 @@ def _drops(verdict: Verdict, profile: Profile, nic: Nic) -> Sequence[Fact[Any]] 
     total = packets + count.get()
     share = per_million(count.get(), total)
     said = f"{count.get():,} of {total:,} packets ({ppm(share)} per million)"
-    if share < profile.nic.drops_per_million_note:
+    if count.get() < _FEW or share < profile.nic.drops_per_million_note:
         verdict.ok(shown, reason=f"{nic.name} has lost {said}")
         return None
     items = [
@@ -160,7 +159,7 @@ def _rings(verdict: Verdict, machine: Machine, profile: Profile, nic: Nic) -> Se
     if count.get() and packets is None:
         return [uncounted(count)]
     share = per_million(count.get(), (packets or 0) + count.get())
-    if share <= profile.nic.drops_per_million_max or size >= most:
+    if count.get() < _FEW or share <= profile.nic.drops_per_million_max or size >= most:
         verdict.ok(evidence(nic.rings.source, f"{nic.name}: rx {size} of {most}"), shown)
         return None
     better = min(most, max(2 * size, _SMALLEST_RING))
@@ -191,27 +190,40 @@ def _rings(verdict: Verdict, machine: Machine, profile: Profile, nic: Nic) -> Se
 )
 def softnet(machine: Machine, profile: Profile) -> Verdict:
     verdict = Verdict()
-    cpus = machine.network.softnet
+    cpus, targets = machine.network.softnet, profile.nic
     if cpus.absent:
         return verdict.not_applicable("this kernel has no /proc/net/softnet_stat")
     if not cpus.known:
         return verdict.unknown("kernel", cpus)
-    dropping = [c for c in cpus.get() if _share(c, c.dropped) > profile.nic.drops_per_million_max]
-    squeezed = [
-        c for c in cpus.get() if per_million(c.squeezed, c.processed) > profile.nic.squeezes_per_million_max
-    ]
+    dropping = [c for c in cpus.get() if c.dropped >= _FEW]
+    squeezed = [c for c in cpus.get() if c.squeezed >= _FEW_SQUEEZES]
+    if (dropping or squeezed) and not machine.network.received.known:
+        return verdict.unknown("kernel", machine.network.received)
+    dropping = [c for c in dropping if _share(machine, c, c.dropped) > targets.drops_per_million_max]
+    squeezed = [c for c in squeezed if _share(machine, c, c.squeezed) > targets.squeezes_per_million_max]
     if dropping:
         _backlog(verdict, machine, profile, dropping)
     if squeezed:
         _squeezed(verdict, machine, profile, squeezed)
     if not dropping and not squeezed:
-        total, gone = sum(c.processed for c in cpus.get()), sum(c.dropped for c in cpus.get())
-        verdict.ok(evidence(cpus.source, f"{total:,} packets, {gone:,} dropped"))
+        gone, times = sum(c.dropped for c in cpus.get()), sum(c.squeezed for c in cpus.get())
+        verdict.ok(evidence(cpus.source, f"dropped {gone:,}, time_squeeze {times:,}"))
     return verdict
 
 
-def _share(cpu: SoftnetCpu, part: int) -> float:
-    return per_million(part, cpu.processed + part)
+_FEW_SQUEEZES = 100
+_WRAP = 1 << 32
+
+
+def _handled(machine: Machine, cpu: SoftnetCpu) -> int:
+    """The packets that a CPU has handled: its own count while that cannot have wrapped, and else at
+    most what all interfaces have received (each packet twice, where containers hand them on)."""
+    received = 2 * machine.network.received.get()
+    return cpu.processed if received < _WRAP else max(received, cpu.processed)
+
+
+def _share(machine: Machine, cpu: SoftnetCpu, part: int) -> float:
+    return per_million(part, _handled(machine, cpu) + part)
 
 
 def _of(cpus: Sequence[SoftnetCpu]) -> str:
@@ -219,16 +231,11 @@ def _of(cpus: Sequence[SoftnetCpu]) -> str:
 
 
 def _backlog(verdict: Verdict, machine: Machine, profile: Profile, cpus: list[SoftnetCpu]) -> None:
-    gone, total = sum(c.dropped for c in cpus), sum(c.processed for c in cpus)
-    worst = max(cpus, key=lambda c: _share(c, c.dropped))
-    source = machine.network.softnet.source
-    items = [
-        evidence(
-            source,
-            f"CPU {worst.cpu}: {worst.dropped:,} dropped, {worst.processed:,} processed",
-            f"at most {profile.nic.drops_per_million_max:g} per million dropped",
-        )
-    ]
+    gone = sum(c.dropped for c in cpus)
+    worst = max(cpus, key=lambda c: _share(machine, c, c.dropped))
+    limit = f"at most {profile.nic.drops_per_million_max:g} per million dropped"
+    text = f"CPU {worst.cpu}: {worst.dropped:,} dropped, {_handled(machine, worst):,} handled"
+    items = [evidence(machine.network.softnet.source, text, limit)]
     backlog = sysctl_number(machine, "net.core.netdev_max_backlog")
     mend: dict[str, Any] = {
         "advice": "Raise net.core.netdev_max_backlog, or spread receiving over more CPUs."
@@ -238,21 +245,17 @@ def _backlog(verdict: Verdict, machine: Machine, profile: Profile, cpus: list[So
         mend = fix(machine, SysctlChange("net.core.netdev_max_backlog", str(2 * backlog.get())))
     verdict.finding(
         _of(cpus),
-        f"The backlog of received packets ran over: {gone:,} dropped beside {total:,} processed since boot.",
+        f"The backlog of received packets ran over: {gone:,} packets were dropped since boot.",
         *items,
         **mend,
     )
 
 
 def _squeezed(verdict: Verdict, machine: Machine, profile: Profile, cpus: list[SoftnetCpu]) -> None:
-    worst = max(cpus, key=lambda c: per_million(c.squeezed, c.processed))
-    items = [
-        evidence(
-            machine.network.softnet.source,
-            f"CPU {worst.cpu}: time_squeeze {worst.squeezed:,} in {worst.processed:,} packets",
-            f"at most {profile.nic.squeezes_per_million_max:g} per million",
-        )
-    ]
+    worst = max(cpus, key=lambda c: _share(machine, c, c.squeezed))
+    limit = f"at most {profile.nic.squeezes_per_million_max:g} per million"
+    text = f"CPU {worst.cpu}: time_squeeze {worst.squeezed:,} in {_handled(machine, worst):,} packets"
+    items = [evidence(machine.network.softnet.source, text, limit)]
     for key in ("net.core.netdev_budget", "net.core.netdev_budget_usecs"):
         value = sysctl_number(machine, key)
         if value.known:

@@ -93,6 +93,7 @@ def _coalescing(verdict: Verdict, machine: Machine, profile: Profile, nic: Nic) 
         f"{call(nic)} holds interrupts of received packets back: {' and '.join(messages)}.",
         evidence(nic.coalescing.source, _shown(nic, values), " ".join(f"{k} {v}" for k, v in wanted)),
         *([fact_evidence(nic.driver)] if mode else []),
+        severity="info" if _nic.is_slow(nic) else None,
         **fix(machine, NicSetting(nic.name, "coalesce", tuple(wanted))),
     )
     return None
@@ -197,10 +198,6 @@ def channels(machine: Machine, profile: Profile) -> Verdict:
     return _nic.judge(verdict, machine, check)
 
 
-# Of a slow link nobody's flow is pinned.
-_SLOW_MBPS = 1000
-
-
 def _channels(verdict: Verdict, machine: Machine, profile: Profile, nic: Nic) -> Sequence[Fact[Any]] | None:
     if nic.channels.absent or nic.channels.value == {}:
         verdict.not_applicable("the driver does not let its channels be set")
@@ -265,13 +262,12 @@ def _near(machine: Machine, nic: Nic, hot: list[int]) -> Fact[list[int]]:
 def _uneven(verdict: Verdict, machine: Machine, nic: Nic, receive: int, send: int) -> None:
     """Drivers without combined channels (gve, tg3): "combined 0" does not mean that there are none."""
     fewer = str(min(receive, send))
-    slow = nic.speed_mbps.known and nic.speed_mbps.get() <= _SLOW_MBPS
     verdict.finding(
         subject(nic),
         f"{call(nic)} has {plural(receive, 'channel')} to receive and {send} to send: queues do not come in "
         "pairs, so that a flow's packets are handled by two interrupts.",
         evidence(nic.channels.source, f"rx {receive}, tx {send}, combined 0", f"rx {fewer}, tx {fewer}"),
-        severity="info" if slow else None,
+        severity="info" if _nic.is_slow(nic) else None,
         **fix(machine, NicSetting(nic.name, "channels", (("rx", fewer), ("tx", fewer)))),
     )
 
@@ -433,6 +429,9 @@ _PAUSED = (
 )
 
 
+_FEW_PAUSES = 100
+
+
 def _pause(verdict: Verdict, machine: Machine, nic: Nic) -> Sequence[Fact[Any]] | None:
     if nic.pause.absent:
         verdict.not_applicable("the driver has no flow control")
@@ -454,12 +453,13 @@ def _pause(verdict: Verdict, machine: Machine, nic: Nic) -> Sequence[Fact[Any]] 
             f"The link partner has stopped {call(nic)} from sending with {received.get():,} pause frames.",
             evidence(received.source, f"{received.get():,} pause frames received", "0"),
             *([evidence(nic.pause.source, nic.pause.get(), "rx no")] if nic.pause.known else []),
+            severity="info" if received.get() < _FEW_PAUSES else None,
             **mend,
         )
     elif nic.pause.known and nic.pause.get().get("rx") is False:
         verdict.ok(evidence(nic.pause.source, f"{nic.name}: rx off"))
     elif nic.pause.known and received.absent:
-        verdict.not_applicable(f"flow control of {nic.name} is on, and its driver counts no pause frames")
+        verdict.not_applicable(f"flow control of {nic.name} is on, and its driver tells no pause frames")
     else:
         return [received if nic.pause.known else nic.pause]
     return None

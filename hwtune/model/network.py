@@ -65,6 +65,7 @@ class IbPort(msgspec.Struct):
     physical_state: Fact[str] = not_probed()  # LinkUp, Polling, Disabled ...
     rate_gbps: Fact[float] = not_probed()
     rate_text: Fact[str] = not_probed()
+    lanes: Fact[int] = not_probed()
     lid: Fact[int] = not_probed()  # 0 until a subnet manager has given one
     pci_address: Fact[str] = not_probed()
     slot_gbps: Fact[float] = not_probed()  # of its card's PCIe link, where the same text says it
@@ -76,7 +77,8 @@ class IbPort(msgspec.Struct):
 
 
 class SoftnetCpu(msgspec.Struct):
-    """What one CPU did for received packets since boot (/proc/net/softnet_stat)."""
+    """What one CPU did for received packets since boot (/proc/net/softnet_stat). The counters have 32
+    bits and wrap."""
 
     cpu: int
     processed: int
@@ -90,3 +92,4 @@ class Network(msgspec.Struct):
     ib_ports: list[IbPort] = []
     ib_listed: Fact[bool] = not_probed()
     softnet: Fact[list[SoftnetCpu]] = not_probed()
+    received: Fact[int] = not_probed()  # packets of all interfaces, asked where a CPU dropped some or gave up

@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-_TITLE = re.compile(
-    r"\s*(?:Settings|(?:Ring|Channel|Coalesce|Pause|Offload) parameters|Features) for (\S{1,40}):\s*$"
-)
-_MODE = re.compile(r"(\d{2,7})base")
+_TITLE = r"\s*(?:Settings|(?:Ring|Channel|Coalesce|Pause|Offload) parameters|Features) for (\S{1,40}):\s*$"
 # Proprietary modes of one maker, between two of its own devices: what no switch port has is not
 # what a link could be.
 _PROPRIETARY = (56_000,)
@@ -36,7 +33,7 @@ class Settings(NamedTuple):
 def interface(text: str) -> str:
     """The interface named in the title, "" where there is none."""
     for line in text.split("\n", 4)[:4]:
-        match = _TITLE.match(line)
+        match = re.match(_TITLE, line)
         if match:
             return match[1].partition("@")[0]
     return ""
@@ -44,8 +41,14 @@ def interface(text: str) -> str:
 
 def max_speed(modes: Iterable[str]) -> int | None:
     """The highest speed among link modes ("25000baseCR/Full", and ports and FEC, which have none)."""
-    speeds = [int(match[1]) for match in map(_MODE.match, modes) if match]
-    return max((speed for speed in speeds if speed not in _PROPRIETARY), default=None)
+    speeds = {_speed_of(mode) for mode in modes}
+    return max((speed for speed in speeds if speed and speed not in _PROPRIETARY), default=None)
+
+
+def _speed_of(mode: str) -> int | None:
+    """Of "25000baseCR/Full"; None for what is not the name of a mode."""
+    digits, base, _ = mode.partition("base")
+    return _number(digits) if base and 1 < len(digits) < 8 else None
 
 
 _LISTS = {
@@ -67,7 +70,7 @@ def settings(text: str) -> Settings:
         else:
             value = key  # modes go on in the lines below
         if current is not None:
-            current.extend(word for word in value.split() if _MODE.match(word))
+            current.extend(word for word in value.split() if _speed_of(word))
     speed = re.match(r"(\d{1,9})Mb/s", found.get("Speed", ""))
     return Settings(
         speed_mbps=int(speed[1]) if speed else None,
@@ -123,14 +126,14 @@ _COALESCE = {
         ("frames-irq", "max_frames_irq"),
     )
 }
-_ADAPTIVE = re.compile(r"\s*Adaptive RX: (\S{1,8})\s+TX: (\S{1,8})")
+_ADAPTIVE = r"\s*Adaptive RX: (\S{1,8})\s+TX: (\S{1,8})"
 
 
 def coalescing(text: str) -> dict[str, int]:
     """Microseconds and frames; use_adaptive_rx and use_adaptive_tx are 0 or 1."""
     found: dict[str, int] = {}
     for line in text.splitlines():
-        adaptive = _ADAPTIVE.match(line)
+        adaptive = re.match(_ADAPTIVE, line)
         if adaptive:
             for name, word in (("use_adaptive_rx", adaptive[1]), ("use_adaptive_tx", adaptive[2])):
                 if word in ("on", "off"):

@@ -42,3 +42,11 @@ def parse(text: str) -> dict[str, dict[str, int]]:
     if not found:
         raise ValueError("no interface in it")
     return found
+
+
+def received(text: str) -> int:
+    """Packets that all interfaces have received. Raises ``ValueError`` for anything else."""
+    lines = [line.rpartition(":")[2].split(None, 2) for line in text.splitlines() if ":" in line]
+    if not lines or any(len(words) < 2 for words in lines):
+        raise ValueError("no interface in it")
+    return sum(int(words[1]) for words in lines)

@@ -176,6 +176,12 @@ def test_one_lane_of_four(tmp_path: Path) -> None:
     assert ask(tmp_path, "ib.rate", ethernet).outcome == "ok"
 
 
+def test_an_ethernet_port_slower_than_its_like_may_be_meant_so(tmp_path: Path) -> None:
+    files = rails(4, link_layer="Ethernet\n", rate="100 Gb/sec (4X EDR)\n")
+    found = only(ask(tmp_path, "ib.rate", files | state("mlx5_2", rate="25 Gb/sec (1X EDR)\n")))
+    assert (found.subject, found.severity) == ("ib:mlx5_2/1", "info")
+
+
 def test_two_ports_of_one_card(tmp_path: Path) -> None:
     files = ib_port("mlx5_4", "0000:61:00.0", rate="200 Gb/sec (4X HDR)\n")
     files |= ib_port("mlx5_5", "0000:61:00.1", rate="100 Gb/sec (2X HDR)\n")

@@ -71,6 +71,52 @@ def test_speeds_that_are_none(tmp_path: Path, speed: str) -> None:
     assert only(tmp_path, nic(speed=speed)).speed_mbps.gap == ABSENT
 
 
+def test_a_driver_that_knows_no_speed(tmp_path: Path) -> None:
+    """speed_show of net-sysfs.c answers EINVAL where the driver cannot tell, or the interface is down."""
+    refused = Gap(UNREADABLE, "Invalid argument")
+    assert only(tmp_path, nic(speed=refused)).speed_mbps.gap == ABSENT
+    assert only(tmp_path, nic(speed=refused, carrier=refused)).speed_mbps.gap == UNREADABLE
+    assert only(tmp_path, nic(speed=Gap(UNREADABLE, "Input/output error"))).speed_mbps.gap == UNREADABLE
+
+
+def test_interfaces_of_virtual_functions_and_without_a_wire(tmp_path: Path) -> None:
+    files = nic("eth0") | nic("eth1", "0000:01:00.1", phys_port_name="pf0vf3\n")
+    files |= nic("wlan0", "0000:02:00.0")
+    files["/sys/devices/pci0000:00/0000:00:01.0/0000:02:00.0/net/wlan0/phy80211/name"] = "phy0\n"
+    found = network.read(host(tmp_path, files)).nics
+    assert [(n.name, n.virtual) for n in found] == [("eth0", False), ("eth1", True)]
+
+
+def test_counters_of_a_driver_are_recorded_in_a_capture(tmp_path: Path) -> None:
+    libraries = ethtool()
+    libraries["ethtool", "statistics", "eth0"] = {"rx_xoff": 3}
+    found = only(tmp_path, nic(), libraries=libraries)
+    assert (found.driver_statistics.value, found.driver_statistics.source) == (
+        {"rx_xoff": 3},
+        "ethtool -S eth0",
+    )
+
+
+def test_a_live_driver_is_asked_for_few_counters_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of ENA, and those of Intel's where flow control is on and nobody else counts its frames."""
+
+    def asked(driver: str, **groups: Any) -> bool:
+        libraries = ethtool(**groups)
+        libraries["ethtool", "statistics", "eth0"] = {"n": 1}
+        seen = host(tmp_path, nic(driver=driver), complete=True, libraries=libraries)
+        seen.kind = "live"
+        return network.read(seen).nics[0].driver_statistics.known
+
+    on = {"autoneg": True, "rx": True, "tx": True}
+    assert asked("ena")
+    assert not asked("mlx5_core", pause=on)
+    assert asked("igb", pause=on)
+    assert not asked("igb", pause={**on, "rx_frames": 0})
+    assert not asked("igb", pause={**on, "rx": False})
+
+
 def test_an_interface_that_is_down(tmp_path: Path) -> None:
     """The kernel answers EINVAL for the carrier and the speed; its settings are nobody's concern."""
     down = {n: Gap(UNREADABLE, "Invalid argument") for n in ("carrier", "speed", "duplex")}

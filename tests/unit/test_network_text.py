@@ -297,6 +297,13 @@ def test_net_dev_knows_the_parts_of_a_sum_that_is_0() -> None:
             net_dev.parse(bad)
 
 
+def test_packets_of_all_interfaces() -> None:
+    assert net_dev.received(NET_DEV) == 18
+    for bad in ("", "eth0:", "eth0: 1 x"):
+        with pytest.raises(ValueError):
+            net_dev.received(bad)
+
+
 NCCL = """\
 <system version="1"><cpu numaid="1" arch="x86_64"><pci busid="0000:98:00.0" link_width="16">
 <pci busid="0000:99:00.0" class="0x020700" link_speed="16.0 GT/s PCIe" link_width="16"><nic>

@@ -63,6 +63,12 @@ def test_a_trickle_is_worth_a_note(tmp_path: Path) -> None:
     assert result.reason == "eth0 has lost 4 of 5,000,004 packets (0.8 per million)"
 
 
+def test_a_few_of_few_packets_say_nothing(tmp_path: Path) -> None:
+    few = nic(counters={"rx_missed_errors": 4, "rx_packets": 100})
+    assert ask(tmp_path, "nic.drops", few).outcome == "ok"
+    assert ask(tmp_path, "nic.rings", few).outcome == "ok"
+
+
 def test_packets_that_nobody_wanted_are_not_lost(tmp_path: Path) -> None:
     """rx_dropped also counts frames of protocols that nobody listens to."""
     assert ask(tmp_path, "nic.drops", nic(counters={"rx_dropped": 4_000_000})).outcome == "ok"
@@ -124,17 +130,20 @@ def test_rings_that_cannot_be_set(tmp_path: Path) -> None:
 # -- nic.softnet ------------------------------------------------------------------------------
 
 
-def softnet(*lines: tuple[int, int, int]) -> dict[str, str]:
+def softnet(*lines: tuple[int, int, int], received: int = 9_000_000) -> dict[str, str]:
     rows = [
         " ".join(f"{word:08x}" for word in (*numbers, *[0] * 9, cpu)) for cpu, numbers in enumerate(lines)
     ]
-    return {"/proc/net/softnet_stat": "\n".join(rows) + "\n"}
+    return {
+        "/proc/net/softnet_stat": "\n".join(rows) + "\n",
+        "/proc/net/dev": f"Inter-| Receive\n face |bytes packets\n lo: 1 10 0\neth0: 9 {received - 10} 0\n",
+    }
 
 
 def test_cpus_that_keep_up(tmp_path: Path) -> None:
     result = ask(tmp_path, "nic.softnet", softnet((1_000_000, 0, 3), (2_000_000, 1, 0)))
     assert result.outcome == "ok"
-    assert result.evidence[0].value == "3,000,000 packets, 1 dropped"
+    assert result.evidence[0].value == "dropped 1, time_squeeze 3"
 
 
 def test_a_backlog_that_runs_over(tmp_path: Path) -> None:
@@ -145,7 +154,8 @@ def test_a_backlog_that_runs_over(tmp_path: Path) -> None:
     found = only(ask(tmp_path, "nic.softnet", files))
     assert (found.subject, found.severity) == ("cpu:1", "warning")
     assert found.changes == [SysctlChange("net.core.netdev_max_backlog", "2000")]
-    assert "1,000 dropped beside 1,000,000 processed" in found.message
+    assert "1,000 packets were dropped" in found.message
+    assert found.evidence[0].value == "CPU 1: 1,000 dropped, 1,000,000 handled"
 
 
 def test_a_softirq_that_gives_up(tmp_path: Path) -> None:
@@ -155,6 +165,26 @@ def test_a_softirq_that_gives_up(tmp_path: Path) -> None:
     assert (found.subject, found.severity) == ("cpu:0,2", "info")
     assert "gave up 5,800 times" in found.message
     assert any((e.source, e.value) == ("/proc/sys/net/core/netdev_budget", "300") for e in found.evidence)
+
+
+def test_a_few_of_few_packets(tmp_path: Path) -> None:
+    """A CPU that has seen 17 packets gives no rates."""
+    assert ask(tmp_path, "nic.softnet", softnet((17, 4, 99), received=18)).outcome == "ok"
+
+
+def test_counts_that_have_wrapped(tmp_path: Path) -> None:
+    """A CPU's count has 32 bits: beyond them, what all interfaces received is the least share."""
+    files = softnet((1000, 1000, 0), received=10**10)
+    assert ask(tmp_path, "nic.softnet", files).outcome == "ok"
+    found = only(ask(tmp_path, "nic.softnet", softnet((1000, 2_000_000, 0), received=10**10)))
+    assert found.evidence[0].value == "CPU 0: 2,000,000 dropped, 20,000,000,000 handled"
+
+
+def test_whether_counts_have_wrapped_is_not_known(tmp_path: Path) -> None:
+    files = softnet((1000, 1000, 0))
+    del files["/proc/net/dev"]
+    result = ask(tmp_path, "nic.softnet", files, complete=False)
+    assert (result.outcome, result.reason) == ("unknown", "/proc/net/dev is not in the snapshot")
 
 
 def test_softnet_is_not_there(tmp_path: Path) -> None:

@@ -140,6 +140,12 @@ def test_a_long_delay_of_a_driver_that_takes_no_short_one(tmp_path: Path) -> Non
     assert found.changes == [NicSetting("eth0", "coalesce", (("rx-usecs", "20"),))]
 
 
+def test_slow_links_are_worth_a_note(tmp_path: Path) -> None:
+    libraries = ethtool(coalescing={"rx_usecs": 50})
+    assert only(ask(tmp_path, "nic.coalescing", nic(speed="1000\n"), libraries=libraries)).severity == "info"
+    assert only(ask(tmp_path, "nic.coalescing", nic(), libraries=libraries)).severity == "warning"
+
+
 def test_a_container_cannot_set_its_hosts_nic(tmp_path: Path) -> None:
     libraries = ethtool(coalescing={"rx_usecs": 50})
     files = nic() | {"/.dockerenv": "", "/proc/1/cgroup": "0::/docker/abc\n"}
@@ -280,6 +286,11 @@ def test_a_partner_that_stops_the_nic(tmp_path: Path) -> None:
         ask(tmp_path, "nic.pause", nic(), profile="gpu-inference", libraries=libraries).outcome
         == "not-applicable"
     )
+
+
+def test_a_few_pauses_are_worth_a_note(tmp_path: Path) -> None:
+    libraries = ethtool(pause={**ON, "rx_frames": 99})
+    assert only(ask(tmp_path, "nic.pause", nic(), libraries=libraries)).severity == "info"
 
 
 def test_flow_control_that_was_never_used(tmp_path: Path) -> None:
