@@ -10,8 +10,10 @@ from hwtune.diagnosis.row import row
 from hwtune.fact import INVALID
 from hwtune.model.intent import (
     BOOT_CPU,
+    existing_cpus,
     hot_cpus,
     housekeeping_cpus,
+    named_cpus,
     repaired,
     requested_isolated,
     requested_nohz_full,
@@ -74,10 +76,12 @@ def isolcpus(machine: Machine, profile: Profile) -> Verdict:
             evidence(fact.source, "none", "some CPUs"),
             advice="Choose CPUs and name them with --set isolation.cpus=LIST.",
         )
+    named = named_cpus(machine, profile)
+    if named.known:
+        _nonexistent(verdict, machine, named.get())
     hot = hot_or_note(verdict, machine, profile)
     if not hot:
         return verdict
-    _nonexistent(verdict, machine, hot)
     _nothing_left(verdict, machine, hot)
     return _balanced(verdict, machine, profile, hot)
 
@@ -94,16 +98,18 @@ def _unreadable(verdict: Verdict, machine: Machine, profile: Profile) -> Verdict
     )
 
 
-def _nonexistent(verdict: Verdict, machine: Machine, hot: list[int]) -> None:
-    exist = machine.cpus.possible if machine.cpus.possible.known else machine.cpus.present
+def _nonexistent(verdict: Verdict, machine: Machine, named: list[int]) -> None:
+    exist = existing_cpus(machine)
     if not exist.known:
         return
-    strange = sorted(set(hot) - set(exist.get()))
+    strange = sorted(set(named) - set(exist.get()))
+    given = machine.kernel.has_argument("isolcpus") or machine.kernel.has_argument("nohz_full")
+    dropped = "; newer kernels drop an argument with such a list as a whole" if given else ""
     if strange:
         verdict.finding(
             f"cpu:{format_list(strange)}",
-            f"{cpus_of(strange)} are to be kept apart and this machine has none of that number; newer "
-            "kernels drop an argument with such a list as a whole.",
+            f"{cpus_of(strange)} {'is' if len(strange) == 1 else 'are'} to be kept apart, and this machine "
+            f"has none of that number{dropped}.",
             fact_evidence(exist),
             *as_given(machine, "isolcpus"),
             advice="Name only CPUs that exist, or use N for the last one.",

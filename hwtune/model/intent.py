@@ -59,14 +59,36 @@ def isolated_partitions(machine: Machine) -> Fact[list[int]]:
     )
 
 
+def existing_cpus(machine: Machine) -> Fact[list[int]]:
+    """The CPUs that the machine has or may get. A list in a file or argument may name others."""
+    cpus = machine.cpus
+    for fact in (cpus.possible, cpus.present):
+        if fact.known and fact.get():
+            return fact
+    # the kernel lists as offline every possible CPU that is not online
+    if cpus.online.known and cpus.offline.known:
+        both = sorted({*cpus.online.get(), *cpus.offline.get()})
+        return known(both, f"{cpus.online.source} + {cpus.offline.source}")
+    return cpus.possible if cpus.possible.unknown else cpus.present
+
+
 def hot_cpus(machine: Machine, profile: Profile) -> Fact[list[int]]:
-    """The CPUs meant for hot threads: the profile's ``isolation.cpus``, or with "auto" all that
-    isolcpus=, the kernel's isolated file or an isolated cpuset partition names; where none of
-    them names any, those of nohz_full, which is as good as a statement of intent.
+    """The CPUs meant for hot threads, of those that exist (``named_cpus``, ``existing_cpus``).
 
     [] means that the machine keeps no CPU apart (known). A gap means that none of the sources
     could be read.
     """
+    named, exist = named_cpus(machine, profile), existing_cpus(machine)
+    if not (named.known and exist.known):
+        return named
+    there = frozenset(exist.get())
+    return known([c for c in named.get() if c in there], named.source)
+
+
+def named_cpus(machine: Machine, profile: Profile) -> Fact[list[int]]:
+    """The CPUs that are named for hot threads: by the profile's ``isolation.cpus``, or with "auto"
+    by isolcpus=, the kernel's isolated file or an isolated cpuset partition; where none of them
+    names any, by nohz_full, which is as good as a statement of intent."""
     if profile.isolation.cpus != "auto":
         try:
             return known(parse_list(profile.isolation.cpus, last_cpu(machine)), "profile isolation.cpus")

@@ -68,6 +68,23 @@ def test_the_kernels_word_for_an_empty_set_is_no_set(tmp_path: Path, row: str) -
     assert ask(machine(tmp_path, changes), row).outcome == "not-applicable"
 
 
+def test_cpus_that_do_not_exist_are_told_once(tmp_path: Path) -> None:
+    changes = cmdline("isolcpus=domain,managed_irq,2-3,6-7", "isolcpus=domain,managed_irq,2-3,6-11")
+    captured = machine(tmp_path, changes)
+    (finding,) = ask(captured, "isolation.isolcpus").findings
+    assert (finding.subject, finding.severity) == ("cpu:8-11", "warning")
+    assert "has none of that number; newer kernels drop" in finding.message
+    # nothing runs on a CPU that is not there, and nothing interrupts it
+    for row in ("isolation.nohz-full", "isolation.kernel-args", "irq.irqaffinity-arg"):
+        assert ask(captured, row).outcome == "ok", row
+
+
+def test_a_list_of_cpus_of_which_none_exists(tmp_path: Path) -> None:
+    changes = {"/proc/cmdline": "ro\n", f"{CPU}/isolated": "9\n", f"{CPU}/nohz_full": "\n"}
+    (finding,) = ask(machine(tmp_path, changes), "isolation.isolcpus").findings
+    assert finding.message == "CPU 9 is to be kept apart, and this machine has none of that number."
+
+
 @pytest.mark.parametrize("row", ROWS)
 def test_without_the_sets_nothing_is_known(tmp_path: Path, row: str) -> None:
     assert ask(machine(tmp_path, without=["/proc/cmdline", CPU]), row).outcome == "unknown"
