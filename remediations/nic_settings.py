@@ -567,7 +567,7 @@ def _xdp(verdict: Verdict, profile: Profile, nic: Nic) -> Sequence[Fact[Any]] | 
     if not offered.known:
         return [offered]
     if "xsk-zerocopy" in offered.get():
-        verdict.ok(fact_evidence(offered), reason=f"{nic.name} can do AF_XDP without copies")
+        verdict.ok(fact_evidence(offered), reason=f"the driver of {nic.name} offers AF_XDP without copies")
     elif profile.nic.af_xdp:
         verdict.finding(
             subject(nic),
@@ -577,5 +577,5 @@ def _xdp(verdict: Verdict, profile: Profile, nic: Nic) -> Sequence[Fact[Any]] | 
         )
     else:
         what = "no XDP" if "basic" not in offered.get() else "XDP, and AF_XDP with copies"
-        verdict.ok(fact_evidence(offered), reason=f"{nic.name} can do {what}")
+        verdict.ok(fact_evidence(offered), reason=f"the driver of {nic.name} offers {what}")
     return None

@@ -358,10 +358,10 @@ NO_SOCKETS = {
 
 
 def test_what_a_driver_offers(tmp_path: Path) -> None:
-    assert "eth0 can do AF_XDP without copies" in ask(tmp_path, "nic.xdp-support", nic()).reason
+    assert "the driver of eth0 offers AF_XDP without copies" in ask(tmp_path, "nic.xdp-support", nic()).reason
     libraries = ethtool(xdp=["basic", "redirect"])
     result = ask(tmp_path, "nic.xdp-support", nic(), libraries=libraries)
-    assert (result.outcome, result.reason) == ("ok", "eth0 can do XDP, and AF_XDP with copies")
+    assert (result.outcome, result.reason) == ("ok", "the driver of eth0 offers XDP, and AF_XDP with copies")
     assert "no XDP" in ask(tmp_path, "nic.xdp-support", nic(), libraries=ethtool(xdp=[])).reason
 
 
