@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hwtune.host.libraries import LibraryGap, _ethtool_ioctl, _genetlink, ethtool
 
@@ -254,6 +256,14 @@ def test_silence_ends(kernel: Any) -> None:
 )
 def test_broken_attributes_are_no_loop(data: bytes) -> None:
     assert _genetlink.attributes_of(data) in ([], [(1, b"")])
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_stop_the_parsers(data: bytes) -> None:
+    assert len(_genetlink._messages(data)) <= len(data) // 16
+    assert len(_genetlink.attributes_of(data)) <= len(data) // 4
+    listed, valued = ethtool._bits(data)
+    assert set(valued) <= set(listed)
 
 
 def test_no_such_question() -> None:
