@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from hwtune.diagnosis.row import Row
     from hwtune.report.terminal import Style
 
-_SCOPES = {
+MENDED = {
     "runtime": "at run time",
     "service": "by a service's configuration",
     "boot": "by the next boot",
@@ -50,7 +50,7 @@ def markdown(rows: Sequence[Row]) -> str:
             "",
             f"### {row.id}",
             "",
-            f"{row.title}. *{row.severity}, mended {_SCOPES[row.scope]}.*"
+            f"{row.title}. *{row.severity}, mended {MENDED[row.scope]}.*"
             + (" *Measures.*" if row.active else ""),
             "",
             f"- Symptom: {row.symptom}",
@@ -66,7 +66,7 @@ def explain(row: Row, style: Style) -> str:
     parts = [
         ("Symptom", row.symptom),
         ("Cause", row.cause),
-        ("Mended", _SCOPES[row.scope]),
+        ("Mended", MENDED[row.scope]),
         ("Risk", row.risk),
         ("Cost", row.cost),
     ]
