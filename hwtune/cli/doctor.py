@@ -10,9 +10,15 @@ from hwtune.cli.options import emit, open_host, output_option, profile_options, 
 from hwtune.errors import EXIT_FINDINGS, EXIT_OK
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hwtune.diagnosis.engine import Diagnosis
+    from hwtune.diagnosis.row import Row
+    from hwtune.host.base import Host
+    from hwtune.profile import Profile
 
 FAIL_ON = ("info", "warning", "error", "never")
+FORMATS = ("text", "json", "junit", "prometheus", "html")
 
 
 @click.command("doctor")
@@ -32,7 +38,7 @@ FAIL_ON = ("info", "warning", "error", "never")
 @click.option(
     "--format",
     "format_",
-    type=click.Choice(("text", "json")),
+    type=click.Choice(FORMATS),
     default="text",
     show_default=True,
     help="Report format.",
@@ -63,16 +69,41 @@ def command(
     host = open_host(snapshot)
     machine, defects = probe(host)
     diagnosis = judge(machine, rows, targets, defects)
-    if format_ == "json":
-        from hwtune.report.published import encode, publish
-
-        emit(encode(publish(diagnosis, host, targets)), output)
-    else:
+    if format_ == "text":
+        from hwtune.report import text
         from hwtune.report.terminal import style_for
-        from hwtune.report.text import render
 
-        emit(render(diagnosis, host, targets, style_for(output), verbose), output)
+        emit(text.render(diagnosis, host, targets, style_for(output), verbose), output)
+    else:
+        emit(_document(format_, diagnosis, host, targets, rows, fail_on, verbose), output)
     return _status(diagnosis, fail_on)
+
+
+def _document(
+    format_: str,
+    diagnosis: Diagnosis,
+    host: Host,
+    profile: Profile,
+    rows: Sequence[Row],
+    fail_on: str,
+    verbose: bool,
+) -> bytes:
+    """The report for a program or a browser. Each format is imported when it is asked for."""
+    if format_ == "json":
+        from hwtune.report import published
+
+        return published.encode(published.publish(diagnosis, host, profile))
+    if format_ == "junit":
+        from hwtune.report import junit
+
+        return junit.render(diagnosis, host, profile, fail_on)
+    if format_ == "prometheus":
+        from hwtune.report import prometheus
+
+        return prometheus.render(diagnosis, host, profile)
+    from hwtune.report import html
+
+    return html.render(diagnosis, host, profile, rows, verbose)
 
 
 def _status(diagnosis: Diagnosis, fail_on: str) -> int:

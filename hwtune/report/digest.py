@@ -32,6 +32,19 @@ class Unread(NamedTuple):
     rows: dict[str, list[str]]
 
 
+def moment(seconds: float | None) -> str | None:
+    """A time since the epoch in ISO 8601, UTC; None where it is not known or no date (a manifest
+    may say anything)."""
+    if seconds is None:
+        return None
+    from datetime import datetime, timezone
+
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
 def number(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
@@ -71,6 +84,8 @@ def unread(diagnosis: Diagnosis) -> list[Unread]:
             reasons = groups.setdefault(remedy, {}).setdefault(result.id, [])
             if item.reason not in reasons:
                 reasons.append(item.reason)
+        if result.outcome == UNKNOWN and not result.unknowns:  # a row that came to no verdict
+            groups.setdefault("", {})[result.id] = [result.reason]
     if "" in groups:
         groups[""] = groups.pop("")  # last
     return [Unread(remedy, rows) for remedy, rows in groups.items()]

@@ -22,6 +22,7 @@ from hwtune.model.network import IbPort, Network, Nic
 from hwtune.model.numa import Numa
 from hwtune.model.pci import Pci
 from hwtune.model.storage import Block, Nvme
+from hwtune.report.digest import moment
 
 if TYPE_CHECKING:
     from hwtune.diagnosis.engine import Diagnosis
@@ -118,7 +119,7 @@ def publish(diagnosis: Diagnosis, host: Host, profile: Profile) -> DoctorReport:
             host.origin,
             machine.kernel.hostname.value,
             machine.kernel.release.value,
-            None if host.captured_at is None else _iso(host.captured_at),
+            moment(host.captured_at),
             list(getattr(host, "warnings", [])),
         ),
         profile=msgspec.to_builtins(profile),
@@ -158,12 +159,6 @@ def _machine(machine: Any) -> PublishedMachine:
         services=machine.service.services,
         extra=machine.extra,
     )
-
-
-def _iso(seconds: float) -> str:
-    from datetime import datetime, timezone
-
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="seconds")
 
 
 def encode(value: Any) -> bytes:

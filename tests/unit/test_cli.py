@@ -85,6 +85,22 @@ def test_the_report_goes_to_the_file_that_was_named(tmp_path: Path) -> None:
     assert json.loads(target.read_text())["host"]["source"] == "snapshot"
 
 
+@pytest.mark.parametrize(
+    ("form", "begins"),
+    [("junit", "<?xml "), ("prometheus", "# HELP hwtune_"), ("html", "<!DOCTYPE html>")],
+)
+def test_every_format_goes_to_stdout_and_to_a_file(form: str, begins: str, tmp_path: Path) -> None:
+    snapshot = _snapshot(tmp_path / "box", 60)
+    only = ("doctor", "--snapshot", snapshot, "--only", "memory.swappiness", "--format", form)
+    printed = hwtune(*only, "--set", "memory.swappiness_max=60")
+    assert (printed.returncode, printed.stderr) == (0, "")
+    assert printed.stdout.startswith(begins)
+    failed = hwtune(*only, "--fail-on", "info", "-o", str(tmp_path / "report"))
+    assert (failed.returncode, failed.stdout, failed.stderr) == (1, "", "")
+    assert (tmp_path / "report").read_text().startswith(begins)
+    assert hwtune(*only, "-o", "/dev/stdout", "--fail-on", "never").stdout.startswith(begins)
+
+
 def test_doctor_runs_on_this_very_machine() -> None:
     done = hwtune("doctor", "--format", "json", "--fail-on", "never")
     assert (done.returncode, done.stderr) == (0, "")

@@ -39,7 +39,7 @@ def test_commands_that_read_no_machine(arguments, tmp_path):
     assert done.stdout
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("form", ["text", "json", "junit", "prometheus"])
 def test_doctor_on_a_captured_machine(form, tmp_path):
     tree(
         tmp_path / "box",

@@ -302,6 +302,14 @@ def test_the_json_report_fits_its_schema() -> None:
     ]
 
 
+@pytest.mark.parametrize("seconds", [1e300, -1e300, float("nan"), float("inf")])
+def test_a_time_that_is_no_date_is_not_known(seconds: float) -> None:
+    host = _Host()
+    host.captured_at = seconds  # type: ignore[assignment]
+    report = json.loads(encode(publish(Diagnosis(Machine(), []), host, load())))  # type: ignore[arg-type]
+    assert report["host"]["captured_at"] is None
+
+
 def test_a_change_in_the_json_names_its_kind() -> None:
     from hwtune.changes import SysctlChange
 
