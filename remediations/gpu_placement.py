@@ -19,17 +19,22 @@ if TYPE_CHECKING:
     from hwtune.profile import Profile
 
 _LEGEND = "nvidia-smi topo -m: its legend (PIX, PXB, PHB, NODE, SYS)"
+_ADD_MATRIX = "add nvidia-smi topo -m"
 # NICs below this are for management, and no GPU waits for them.
 _FAST_MBPS = 10_000
 # Eight lanes at 8 GT/s: what cards of 25 Gb/s and more are built with, and those of 1 Gb/s are not.
 _FAST_GTS = 64
+# Drivers of cards for 10 Gb/s and more alone (drivers/net/ethernet/*/Kconfig).
+_FAST_DRIVERS = ("mlx4_core", "mlx5_core", "bnxt_en", "ice", "ixgbe", "cxgb4", "qede")
 
 
 class _Reach(NamedTuple):
-    """The way from each GPU to each NIC: subject -> NIC -> PIX ..., with the source."""
+    """The way from each GPU to each NIC: subject -> NIC -> PIX ..., with the source; the same to
+    those of which nothing tells whether they are fast."""
 
     ways: dict[str, dict[str, str]]
     source: str
+    unsure: dict[str, dict[str, str]]
 
 
 @row(
@@ -55,13 +60,21 @@ def nic_affinity(machine: Machine, profile: Profile) -> Verdict:
             return verdict
         return _no_way(verdict, machine)
     near = {where: _at(ways, paths.NEAR) for where, ways in reach.ways.items()}
-    with_nic = [where for where, nics in near.items() if nics]
-    if len(with_nic) * 2 >= len(near):
-        for where, nics in near.items():
-            _judge(verdict, where, nics, reach, profile)
-    else:
+    maybe = {where: _at(reach.unsure.get(where, {}), paths.NEAR) for where in near}
+    with_nic = [where for where, nics in near.items() if nics or maybe[where]]
+    if len(with_nic) * 2 < len(near):
         _few(verdict, machine, reach)
+        return verdict
+    for where, nics in near.items():
+        if nics or not maybe[where]:
+            _judge(verdict, where, nics, reach, profile)
+        else:
+            common.note(verdict, where, _how_fast(maybe[where]), _ADD_MATRIX)
     return verdict
+
+
+def _how_fast(nics: list[str]) -> str:
+    return f"how fast {', '.join(nics)} beside it {'is' if len(nics) == 1 else 'are'} is not known"
 
 
 def _at(ways: dict[str, str], wanted: tuple[str, ...]) -> list[str]:
@@ -70,7 +83,8 @@ def _at(ways: dict[str, str], wanted: tuple[str, ...]) -> list[str]:
 
 def _judge(verdict: Verdict, where: str, nics: list[str], reach: _Reach, profile: Profile) -> None:
     if nics:
-        verdict.ok(evidence(reach.source, f"{where} - {', '.join(nics)}", "PIX or PXB"))
+        nearest, way = _nearest(reach.ways[where])
+        verdict.ok(evidence(reach.source, f"{where} - {nearest} ({way})", "PIX or PXB"))
         return
     nearest, way = _nearest(reach.ways[where])
     verdict.finding(
@@ -90,6 +104,11 @@ def _nearest(ways: dict[str, str]) -> tuple[str, str]:
 def _few(verdict: Verdict, machine: Machine, reach: _Reach) -> None:
     """The box has no NIC for every GPU. Where some GPU is nearer to one than others are, that is
     the GPU (and the CPUs) for work on the network."""
+    if any(reach.unsure.values()):
+        nics = sorted({nic for ways in reach.unsure.values() for nic in ways})
+        for where in reach.ways:
+            common.note(verdict, where, _how_fast(nics).replace(" beside it", ""), _ADD_MATRIX)
+        return
     best = min((way for ways in reach.ways.values() for way in ways.values()), key=paths.rank)
     nearest = {where: _at(ways, (best,)) for where, ways in reach.ways.items() if _at(ways, (best,))}
     if len(nearest) == len(reach.ways):
@@ -124,54 +143,70 @@ def _from_matrix(machine: Machine) -> _Reach | None:
             if gpu in index and not nic.startswith("GPU") and gpu not in host.rows_missing:
                 ways.setdefault(index[gpu], {})[host.nic_names.get(nic, nic)] = pair.path
                 source = pair.source
-    return _Reach(ways, source) if ways else None
+    return _Reach(ways, source, {}) if ways else None
 
 
 def _from_tree(machine: Machine) -> _Reach | None:
     """The ways in the PCI tree, to NICs that are fast."""
     devices = machine.pci.by_address()
-    nics = _fast_nics(machine, devices)
-    ways: dict[str, dict[str, str]] = {}
+    fast, unsure = _nics(machine, devices)
+    found: dict[str, dict[str, str]] = {}
+    open_: dict[str, dict[str, str]] = {}
     source = ""
     for where, gpu in common.each(machine):
         mine = devices.get(gpu.address or "")
-        for address, name in nics.items():
-            other = devices.get(address)
-            way = paths.way(mine, other, devices) if mine is not None and other is not None else None
-            if way is not None and mine is not None:
-                ways.setdefault(where, {})[name] = way
-                source = "/sys/bus/pci/devices" if mine.source.startswith("/") else mine.source
-    return _Reach(ways, source) if ways else None
+        if mine is None:
+            continue
+        for nics, ways in ((fast, found), (unsure, open_)):
+            for address, name in nics.items():
+                other = devices.get(address)
+                way = paths.way(mine, other, devices) if other is not None else None
+                if way is not None:
+                    ways.setdefault(where, {})[name] = way
+                    source = "/sys/bus/pci/devices" if mine.source.startswith("/") else mine.source
+    if not found and not open_:
+        return None
+    return _Reach({where: found.get(where, {}) for where in {**found, **open_}}, source, open_)
 
 
-def _fast_nics(machine: Machine, devices: dict[str, PciDevice]) -> dict[str, str]:
+def _nics(machine: Machine, devices: dict[str, PciDevice]) -> tuple[dict[str, str], dict[str, str]]:
     """PCI address -> name of the NICs that are fast by their own account, or where they give none
-    by the lanes that they are built for."""
+    by the lanes that they are built for or their driver; and of those of which none is known."""
     network = machine.network
-    nics = {port.pci_address.get(): port.device for port in network.ib_ports if port.pci_address.known}
+    fast = {port.pci_address.get(): port.device for port in network.ib_ports if port.pci_address.known}
+    unsure: dict[str, str] = {}
     for nic in network.nics:
         if nic.virtual or not nic.pci_address.known:
             continue
         address = nic.pci_address.get()
         speed = nic.max_speed_mbps if nic.max_speed_mbps.known else nic.speed_mbps
-        if speed.known and speed.get() > 0:
-            fast = speed.get() >= _FAST_MBPS
-        else:
-            fast = _many_lanes(devices.get(address))
-        if fast:
-            nics.setdefault(address, nic.name)
-    if not nics and not network.listed.known:
-        for device in machine.pci.devices:
-            fast = device.role == "infiniband" or (device.role == "nic" and _many_lanes(device))
-            if fast and not device.physical_function:
-                nics[device.address] = device.address
-    return nics
+        sure = speed.get() >= _FAST_MBPS if speed.known and speed.get() > 0 else None
+        if sure is None:
+            sure = _built_fast(devices.get(address))
+        if sure is not False and address not in fast:
+            (fast if sure else unsure).setdefault(address, nic.name)
+    for device in machine.pci.devices:
+        if device.physical_function is not None or device.address in fast:
+            continue
+        # a card of InfiniBand's class is fast, whether or not its driver is loaded
+        if device.role == "infiniband" or (
+            device.role == "nic" and not network.listed.known and _built_fast(device)
+        ):
+            fast[device.address] = unsure.pop(device.address, device.address)
+    return fast, unsure
 
 
-def _many_lanes(device: PciDevice | None) -> bool:
-    if device is None or not device.link.max_gts.known or not device.link.max_width.known:
-        return False
-    return device.link.max_gts.get() * device.link.max_width.get() >= _FAST_GTS
+def _built_fast(device: PciDevice | None) -> bool | None:
+    """By its lanes, or its driver; None where neither is known, as in a capture without them."""
+    if device is None:
+        return None
+    gts, width = device.link.max_gts, device.link.max_width
+    if gts.known and width.known:
+        return gts.get() * width.get() >= _FAST_GTS
+    if device.driver.value in _FAST_DRIVERS:
+        return True
+    # a device without a link of its own, such as an emulated one, is no fast card
+    return False if gts.absent or width.absent else None
 
 
 def _rows_missing(verdict: Verdict, machine: Machine) -> bool:
@@ -195,7 +230,7 @@ def _no_way(verdict: Verdict, machine: Machine) -> Verdict:
     return verdict.unknown(
         "gpu:0",
         "neither a matrix of the topology nor a PCI tree with NICs is here",
-        remedy="add nvidia-smi topo -m",
+        remedy=_ADD_MATRIX,
     )
 
 
@@ -270,6 +305,8 @@ _STATES = {
     "TNS": ("the way between them does not support it", "Put both GPUs below one socket"),
     "DR": ("it is disabled by a driver option", "Remove the registry key from the options of module nvidia"),
 }
+# Not supported, unknown: what a matrix of writes or of NVLink says of any pair without it.
+_VAGUE = ("NS", "U")
 
 
 @row(
@@ -293,10 +330,15 @@ def p2p(machine: Machine, profile: Profile) -> Verdict:
         return verdict.not_applicable("there is one GPU")
     if any(gpu.mig.value is True for gpu in gpus):
         return verdict.not_applicable("a GPU in MIG mode has no peer access")
-    told = [pair for pair in machine.gpu.host.pairs if pair.p2p is not None and pair.p2p not in ("NS", "U")]
+    told = [pair for pair in machine.gpu.host.pairs if pair.p2p is not None]
+    vague = [pair for pair in told if pair.p2p in _VAGUE]
+    told = [pair for pair in told if pair.p2p not in _VAGUE]
     if not told:
+        reason = (
+            f"{vague[0].p2p_source} says {vague[0].p2p}, and not why" if vague else "no peer access is told"
+        )
         return verdict.unknown(
-            subject(machine.gpu.gpus, gpus[0]), "no peer access is told", remedy="add nvidia-smi topo -p2p r"
+            subject(machine.gpu.gpus, gpus[0]), reason, remedy="" if vague else "add nvidia-smi topo -p2p r"
         )
     for state in dict.fromkeys(pair.p2p for pair in told):
         pairs = [pair for pair in told if pair.p2p == state]

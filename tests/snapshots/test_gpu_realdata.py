@@ -119,6 +119,26 @@ def test_rows_below_a_cut_are_unknown(case: Results) -> None:
     assert (result.outcome, _unknown(result)) == ("unknown", ["gpu:4-15"])
 
 
+def test_cards_of_a_dgx_are_beside_its_gpus_though_no_speed_is_told(pasted: Results) -> None:
+    udev = "checkbox/checkbox-ng/checkbox_ng/support/parsers/tests/udevadm_data/NVIDIA_DGXA100.txt"
+    result = pasted(udev)["gpu.nic-affinity"]
+    assert result.outcome == "ok"
+    pairs = [
+        "07: 0c 12",
+        "0f: 0c 12",
+        "47: 4b 54",
+        "4e: 4b 54",
+        "87: 8d 94",
+        "90: 8d 94",
+        "b7: ba cc",
+        "bd: ba cc",
+    ]
+    for item, pair in zip(result.evidence, pairs, strict=True):
+        gpu, cards = pair.split(": ")
+        named = ", ".join(f"0000:{bus}:00.0" for bus in cards.split())
+        assert item.value == f"pci:0000:{gpu}:00.0 - {named} (PXB)"
+
+
 def test_peer_access_is_a_limit_of_the_product(case: Results) -> None:
     assert _findings(case("12")) == [("gpu.p2p", "info", "gpu:0")]
 

@@ -271,6 +271,45 @@ def test_nic_affinity_of_a_pci_tree(tmp_path: Path) -> None:
     assert "0000:14:00.0, 0000:44:00.0 (NODE)" in result.findings[0].message
 
 
+_NETS = {"0000:14:00.0": "eth0", "0000:44:00.0": "eth1"}
+
+
+def _beside_nics(driver: str) -> dict[str, Any]:
+    """Two GPUs, each with a NIC beside it that has an interface, and no file on links or speeds."""
+    h100 = (0x10DE, 0x2330)
+    files = {
+        **_switch(0x10, ("0000:13:00.0", GPU, h100, "nvidia"), ("0000:14:00.0", NIC, MELLANOX, driver)),
+        **_switch(0x40, ("0000:43:00.0", GPU, h100, "nvidia"), ("0000:44:00.0", NIC, MELLANOX, driver)),
+    }
+    files = {path: text for path, text in files.items() if not path.endswith(("_link_speed", "_link_width"))}
+    folders = {path.rsplit("/", 1)[0] for path in files if path.startswith("/sys/devices/")}
+    for folder in sorted(folders):
+        name = _NETS.get(folder.rsplit("/", 1)[1])
+        if name is not None:
+            files[f"{folder}/net/{name}/address"] = "02:00:00:00:00:01\n"
+            files[f"{folder}/net/{name}/device"] = Link("../..")
+            files[f"/sys/class/net/{name}"] = Link(f"../..{folder.removeprefix('/sys')}/net/{name}")
+    return files
+
+
+def test_nics_of_which_nothing_tells_the_speed_are_not_taken_for_slow(tmp_path: Path) -> None:
+    result = diagnose_one(host(tmp_path / "a", _beside_nics("e1000e")), "gpu.nic-affinity")
+    assert (result.outcome, result.findings) == ("unknown", [])
+    assert "how fast eth0 beside it is" in result.unknowns[0].reason
+    # nor does one that is fast elsewhere make them so
+    files = _beside_nics("e1000e") | _switch(0x80, ("0000:83:00.0", IB, MELLANOX, "mlx5_core"))
+    assert diagnose_one(host(tmp_path / "b", files), "gpu.nic-affinity").outcome == "unknown"
+
+
+def test_nics_that_their_driver_tells_to_be_fast(tmp_path: Path) -> None:
+    result = diagnose_one(host(tmp_path, _beside_nics("mlx5_core")), "gpu.nic-affinity")
+    assert result.outcome == "ok"
+    assert [item.value for item in result.evidence] == [
+        "pci:0000:13:00.0 - eth0 (PIX)",
+        "pci:0000:43:00.0 - eth1 (PIX)",
+    ]
+
+
 def test_the_place_of_a_gpu_in_a_link_is_no_folder(tmp_path: Path) -> None:
     """A link to nowhere, as captures that left /sys/devices out have it."""
     files = {"/sys/bus/pci/devices/0000:07:00.0": Link("../../../devices/pci0000:00/0000:07:00.0")}

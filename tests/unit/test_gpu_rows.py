@@ -476,6 +476,14 @@ def matrix(*rows: str) -> dict[str, str]:
     return {"topo.txt": "\n".join(rows) + "\n"}
 
 
+def test_a_matrix_of_peers_that_gives_no_reason(tmp_path: Path) -> None:
+    text = matrix(
+        " \tGPU0\tGPU1\t", " GPU0\tX\tNS\t", " GPU1\tNS\tX\t", "", "Legend:", "  NS   = Not supported"
+    )
+    result = diagnose_one(host(tmp_path, {}, documents=text), "gpu.p2p")
+    assert (result.outcome, result.unknowns[0].reason) == ("unknown", "documents/topo.txt says NS, and not why")
+
+
 def test_nic_affinity_of_a_matrix(tmp_path: Path) -> None:
     text = matrix(
         "\tGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity",
@@ -491,6 +499,16 @@ def test_nic_affinity_of_a_matrix(tmp_path: Path) -> None:
     assert subjects(diagnose_one(captured, "gpu.nic-affinity", profile="gpu-training")) == [
         ("gpu:1", "warning")
     ]
+
+
+def test_nic_affinity_names_the_nearest(tmp_path: Path) -> None:
+    text = matrix(
+        "\tGPU0\tGPU1\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity",
+        "GPU0\t X \tNV6\tPXB\tPIX\t0-7\t0",
+        "GPU1\tNV6\t X \tPXB\tPXB\t0-7\t0",
+    )
+    result = diagnose_one(host(tmp_path, {}, documents=text), "gpu.nic-affinity")
+    assert [item.value for item in result.evidence] == ["gpu:0 - NIC1 (PIX)", "gpu:1 - NIC0, NIC1 (PXB)"]
 
 
 def test_nic_affinity_where_one_gpu_is_nearest(tmp_path: Path) -> None:
