@@ -237,7 +237,7 @@ def _paragraph(text: str, indent: int, style: Style, hang: int | None = None) ->
 
 def _cut(word: str, room: int) -> str:
     """A list of CPUs cut after commas into pieces that fit; other words as they are."""
-    if word.strip("0123456789,-:.") not in ("", "cpu"):
+    if word.strip("0123456789,-:.;") not in ("", "cpu"):
         return word
     pieces = [""]
     for part in word.split(","):
