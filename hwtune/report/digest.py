@@ -74,6 +74,12 @@ def fix_of(finding: Finding) -> Fix:
     )
 
 
+def common_fix(findings: Sequence[Finding]) -> Fix | None:
+    """The fix that several findings share, to be told once; None where they don't."""
+    fixes = [fix_of(finding) for finding in findings]
+    return fixes[0] if len(fixes) > 1 and all(fix == fixes[0] for fix in fixes) else None
+
+
 def unread(diagnosis: Diagnosis) -> list[Unread]:
     """What is unknown, by what would make it known, so that one remedy is read once. Rows that
     found something and could not judge the rest are among them."""

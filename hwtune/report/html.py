@@ -14,7 +14,7 @@ from hwtune import __version__
 from hwtune.diagnosis.verdict import INFO, NOT_APPLICABLE, OK, SEVERITIES
 from hwtune.report.box import picture
 from hwtune.report.clean import clean
-from hwtune.report.digest import fix_of, moment, outcomes, tally, unread, unread_title
+from hwtune.report.digest import common_fix, fix_of, moment, outcomes, tally, unread, unread_title
 from hwtune.report.rows import MENDED
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _severities(diagnosis: Diagnosis) -> list[dict[str, Any]]:
     found = []
     for severity in reversed(SEVERITIES):
         rows = [
-            {"result": result, "findings": findings}
+            {"result": result, "findings": findings, "common": common_fix(findings)}
             for result in diagnosis.results
             if (findings := [f for f in result.findings if f.severity == severity])
         ]

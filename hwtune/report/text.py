@@ -10,15 +10,16 @@ from hwtune import __version__
 from hwtune.diagnosis.verdict import NOT_APPLICABLE, OK, SEVERITIES
 from hwtune.report.box import picture
 from hwtune.report.clean import clean
-from hwtune.report.digest import abridged, fix_of, outcomes, tally, unread, unread_title
+from hwtune.report.digest import abridged, common_fix, fix_of, outcomes, tally, unread, unread_title
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from hwtune.diagnosis.engine import Diagnosis, RowResult
-    from hwtune.diagnosis.verdict import Evidence, Finding
+    from hwtune.diagnosis.verdict import Evidence
     from hwtune.host.base import Host
     from hwtune.profile import Profile
+    from hwtune.report.digest import Fix
     from hwtune.report.terminal import Style
 
 _EVIDENCE_MAX = 6  # lines of evidence of one finding; the JSON report has them all
@@ -100,19 +101,18 @@ def _row(result: RowResult, severity: str, style: Style) -> list[str]:
     lines = _row_head(
         severity, result.id, subjects[0] if len(subjects) == 1 else f"{len(subjects)} found", style
     )
-    fixes = [_fix(f) for f in findings]
-    one_fix = len(findings) > 1 and len(set(fixes)) == 1
-    for finding, fix in zip(findings[:_FINDINGS_MAX], fixes, strict=False):
+    common = common_fix(findings)
+    for finding in findings[:_FINDINGS_MAX]:
         message = finding.message if len(findings) == 1 else f"{finding.subject}: {finding.message}"
         lines += _paragraph(clean(message), 2, style)
         lines += _evidence(finding.evidence, style)
-        if fix and not one_fix:
-            lines += _paragraph(f"Fix: {fix}", 2, style)
+        if common is None:
+            lines += _fix("Fix", fix_of(finding), style)
     if len(findings) > _FINDINGS_MAX:
         rest = ", ".join(subjects[_FINDINGS_MAX:])
         lines += _paragraph(f"... and {len(findings) - _FINDINGS_MAX} more: {rest}", 2, style)
-    if one_fix and fixes[0]:
-        lines += _paragraph(f"Fix of each: {fixes[0]}", 2, style)
+    if common is not None:
+        lines += _fix("Fix of each", common, style)
     return [*lines, ""]
 
 
@@ -154,13 +154,14 @@ def _alike(items: list[Evidence], expected: str, style: Style) -> list[str]:
     return lines
 
 
-def _fix(finding: Finding) -> str:
-    steps, when, advice = fix_of(finding)
+def _fix(title: str, fix: Fix, style: Style) -> list[str]:
+    steps, when, advice = fix
     parts = steps[:_STEPS_MAX]
     if len(steps) > _STEPS_MAX:
         parts.append(f"and {len(steps) - _STEPS_MAX} more like these")
     text = "; ".join(parts) + (f" ({when})" if when else "")
-    return clean(". ".join(p for p in (text, advice) if p))
+    text = ". ".join(p for p in (text, advice) if p)
+    return _paragraph(f"{title}: {clean(text)}", 2, style) if text else []
 
 
 def _unknowns(diagnosis: Diagnosis, style: Style, verbose: bool) -> list[str]:

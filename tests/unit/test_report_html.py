@@ -102,6 +102,15 @@ def test_long_lists_are_folded_and_whole() -> None:
     assert [e.text for e in found.all("code")] == ["memory", *(f"nvme:nvme{n}" for n in range(8))]
 
 
+def test_one_remedy_of_several_findings_is_told_once() -> None:
+    verdict = (
+        Verdict().finding("nvme:nvme0", "m", advice="Cool it.").finding("nvme:nvme1", "m", advice="Cool it.")
+    )
+    assert of(verdict).texts("div", "fix") == ["Fix of each Cool it."]
+    verdict.finding("nvme:nvme2", "m", advice="Replace it.")
+    assert of(verdict).texts("div", "fix") == ["Fix Cool it.", "Fix Cool it.", "Fix Replace it."]
+
+
 def test_nothing_found_is_a_page_too() -> None:
     found = Page(render(Diagnosis(Machine(), []), SnapshotHost(), load(), []).decode())  # type: ignore[arg-type]
     assert found.texts("h1") == ["unnamed machine"]
