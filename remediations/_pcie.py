@@ -47,7 +47,6 @@ def bandwidth(gts: float, width: int) -> float:
         return gts * width * _OLD_ENCODING
     return gts * width * (_ENCODING if gts <= 32 else 1)
 
-
 class Endpoint(NamedTuple):
     """A device on whose link a hot path may wait. ``device`` is None where only the GPU's driver
     told of it, ``port`` where the port above it is not known."""

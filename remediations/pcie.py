@@ -38,7 +38,7 @@ _PEERS = 4
     scope="hands",
     risk="Reseating needs the machine powered off.",
     cost="none",
-    sources=(_LINK_FILES, _SPEC_LINK),
+    sources=(_LINK_FILES, _SPEC_LINK, "nvidia-smi(1), pcie.link.width.current: may be reduced when idle"),
 )
 def link_width(machine: Machine, profile: Profile) -> Verdict:
     verdict = Verdict()
@@ -58,8 +58,7 @@ def link_width(machine: Machine, profile: Profile) -> Verdict:
         elif link.current_width.get() >= target:
             verdict.ok(evidence(link.current_width.source, f"x{link.current_width.get()}", f"x{target}"))
         else:
-            resting = end.idle is not False
-            _narrow(verdict, machine, end, target, sure, peers, resting)
+            _narrow(verdict, machine, end, target, sure, peers)
     return verdict
 
 
@@ -70,21 +69,23 @@ def _narrow(
     target: int,
     sure: bool,
     peers: int | None,
-    resting: bool,
 ) -> None:
     link = end.link
     width = link.current_width.get()
-    severity = _severity(machine, end, sure)
-    if resting and severity == "error":
-        severity = "warning"
+    severity, advice = _severity(machine, end, sure), _advice(machine, end, sure)
     told = _told(machine, end, sure, peers, f"x{width}", f"x{target}")
-    if resting and severity != "info":
+    if end.idle and severity != "info":
+        # nvidia-smi(1): generation and width "may be reduced when the GPU is not in use"
+        severity, advice = "info", f"Look again under load. {advice}"
+        told += " The GPU is idle, and may have put lanes to rest."
+    elif end.idle is None and severity != "info":
+        severity = "warning"
         told += " This was read while the GPU may be idle: look again under load."
     verdict.finding(
         end.subject,
         told,
         evidence(link.current_width.source, f"x{width}", f"x{target}"),
-        advice=_advice(machine, end, sure),
+        advice=advice,
         severity=severity,
     )
 

@@ -29,7 +29,7 @@ _FABRIC = "gpud/components/accelerator/nvidia/fabric-manager/testdata"
 
 def _results(path: Path, profile: str = "low-latency") -> dict[str, RowResult]:
     machine, defects = probe(open_snapshot(str(path)))
-    rows = choose(table(), ["gpu.*", "nvlink.*"], ())
+    rows = choose(table(), ["gpu.*", "nvlink.*", "pcie.link-*", "pcie.path-*"], ())
     diagnosis = judge(machine, rows, load(profile), defects)
     assert not diagnosis.defects, diagnosis.defects
     return {result.id: result for result in diagnosis.results}
@@ -273,10 +273,11 @@ def test_servers_in_health_give_no_finding(pasted: Results, name: str, profile: 
 def test_half_the_width_is_what_the_cloud_gives(pasted: Results, name: str) -> None:
     results = pasted(name)
     # those of telegraf have persistence off, with a program that keeps them initialized
-    allowed = {("gpu.pcie-link", "info"), ("gpu.persistence", "info")}
+    allowed = {("pcie.link-width", "info"), ("gpu.persistence", "info")}
     assert {(id, severity) for id, severity, _ in _findings(results)} <= allowed
-    (finding,) = results["gpu.pcie-link"].findings
-    assert "8 of the GPU's 16 lanes, in a virtual machine" in finding.message
+    (finding,) = results["pcie.link-width"].findings
+    assert finding.message.startswith("This virtual machine gives the GPU (")
+    assert "x8 of the x16" in finding.message
 
 
 def test_idle_consumer_cards_have_no_slow_link(pasted: Results, realdata: Path) -> None:
@@ -285,9 +286,14 @@ def test_idle_consumer_cards_have_no_slow_link(pasted: Results, realdata: Path) 
             continue
         results = pasted(str(path.relative_to(realdata)))
         # one of them shows 8 lanes of 16 while idle, which says little
-        worst = {f.severity for f in results["gpu.pcie-link"].findings}
+        worst = {f.severity for f in results["pcie.link-width"].findings}
         assert worst <= ({"info"} if path.stem == "quadro-p2000-v12" else set()), path.name
-        assert not any("GT/s" in f.message for f in results["gpu.pcie-link"].findings)
+        assert results["pcie.link-speed"].findings == []
+
+
+def test_a_card_of_the_generation_after_its_host_s_is_no_finding(pasted: Results) -> None:
+    results = pasted(f"{_QX}/hardware/qx-gb200.xml")
+    assert results["pcie.path-bandwidth"].findings == []
 
 
 def test_captures_of_one_gpu_give_no_advice_for_pairs(pasted: Results, realdata: Path) -> None:

@@ -27,7 +27,7 @@ _ALL_ALIKE = {
     "/sys/devices/system/cpu/isolated": "\n",
 }
 # What needs more than a GPU to be asked.
-_ELSEWHERE = {"gpu.nic-affinity", "gpu.cpu-affinity", "gpu.pcie-link"}
+_ELSEWHERE = {"gpu.nic-affinity", "gpu.cpu-affinity"}
 
 
 def subjects(result: RowResult) -> list[tuple[str, str]]:
@@ -71,7 +71,7 @@ def test_healthy_gpus_give_no_finding(tmp_path: Path) -> None:
     results = diagnose(machine(tmp_path, H100, H100, files=_ALL_ALIKE, documents=no_nic), *ROWS)
     assert {id: r.outcome for id, r in results.items() if r.outcome not in ("ok", "not-applicable")} == {}
     expected = set(ROWS) - _ELSEWHERE - {"gpu.retired-pages"}
-    assert {id for id, r in results.items() if r.outcome == "ok"} == expected | {"gpu.pcie-link"}
+    assert {id for id, r in results.items() if r.outcome == "ok"} == expected
 
 
 def test_a_card_without_the_features_gives_no_finding(tmp_path: Path) -> None:
@@ -434,39 +434,35 @@ def test_busy(tmp_path: Path) -> None:
     assert diagnose_one(machine(tmp_path / "d", divided), "gpu.busy").outcome == "ok"
 
 
+_BUSY = {"nvmlDeviceGetCurrentClocksEventReasons": 0}
+_HALF = {"nvmlDeviceGetCurrPcieLinkWidth": 8}
+
+
 @pytest.mark.parametrize(
-    ("changes", "found"),
+    ("row", "changes", "found"),
     [
-        ({"nvmlDeviceGetCurrPcieLinkGeneration": 1}, []),  # idle
-        (
-            {"nvmlDeviceGetCurrPcieLinkGeneration": 3, "nvmlDeviceGetCurrentClocksEventReasons": 0},
-            [("gpu:0", "warning")],
-        ),
-        ({"nvmlDeviceGetCurrPcieLinkWidth": 8}, [("gpu:0", "info")]),  # may be idle
-        (
-            {"nvmlDeviceGetCurrPcieLinkWidth": 8, "nvmlDeviceGetCurrentClocksEventReasons": 0},
-            [("gpu:0", "warning")],
-        ),
-        (
-            {
-                "nvmlDeviceGetCurrPcieLinkWidth": 8,
-                "nvmlDeviceGetCurrentClocksEventReasons": 0,
-                "nvmlDeviceGetVirtualizationMode": 1,
-            },
-            [("gpu:0", "info")],  # in a virtual machine
-        ),
-        (
+        ("speed", {"nvmlDeviceGetCurrPcieLinkGeneration": 1}, []),  # idle
+        ("speed", {"nvmlDeviceGetCurrPcieLinkGeneration": 3, **_BUSY}, ["error"]),
+        ("width", _HALF, ["info"]),  # idle
+        ("width", {**_HALF, "nvmlDeviceGetCurrentClocksEventReasons": NOT_SUPPORTED}, ["warning"]),
+        ("width", {**_HALF, **_BUSY}, ["error"]),
+        ("width", {**_HALF, **_BUSY, "nvmlDeviceGetVirtualizationMode": 1}, ["info"]),  # in a guest
+        (  # the slot's
+            "speed",
             {"nvmlDeviceGetMaxPcieLinkGeneration": 3, "nvmlDeviceGetCurrPcieLinkGeneration": 3},
             [],
-        ),  # the slot's
-        ({"nvmlDeviceGetCurrPcieLinkWidth": 63}, []),  # not a width
+        ),
+        ("width", {"nvmlDeviceGetCurrPcieLinkWidth": 63}, []),  # not a width
     ],
 )
 def test_pcie_link_where_no_tree_tells(
-    tmp_path: Path, changes: dict[str, Any], found: list[tuple[str, str]]
+    tmp_path: Path, row: str, changes: dict[str, Any], found: list[str]
 ) -> None:
     captured = machine(tmp_path, {**H100, **changes}, complete=False)
-    assert subjects(diagnose_one(captured, "gpu.pcie-link")) == found
+    result = diagnose_one(captured, f"pcie.link-{row}")
+    assert [finding.severity for finding in result.findings] == found
+    other = "width" if row == "speed" else "speed"
+    assert diagnose_one(captured, f"pcie.link-{other}").findings == []
 
 
 # -- placement ------------------------------------------------------------------------------
@@ -481,7 +477,10 @@ def test_a_matrix_of_peers_that_gives_no_reason(tmp_path: Path) -> None:
         " \tGPU0\tGPU1\t", " GPU0\tX\tNS\t", " GPU1\tNS\tX\t", "", "Legend:", "  NS   = Not supported"
     )
     result = diagnose_one(host(tmp_path, {}, documents=text), "gpu.p2p")
-    assert (result.outcome, result.unknowns[0].reason) == ("unknown", "documents/topo.txt says NS, and not why")
+    assert (result.outcome, result.unknowns[0].reason) == (
+        "unknown",
+        "documents/topo.txt says NS, and not why",
+    )
 
 
 def test_nic_affinity_of_a_matrix(tmp_path: Path) -> None:

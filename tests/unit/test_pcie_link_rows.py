@@ -299,8 +299,9 @@ def test_a_port_faster_than_its_way(tmp_path: Path) -> None:
     machine, _ = probe(host(tmp_path, files))
     row = find(table(), PATH)
 
-    def judge(gbps: float) -> list[Finding]:
+    def judge(gbps: float, text: str = "") -> list[Finding]:
         port = IbPort("mlx5_0", 1, state=known("ACTIVE", "state"), rate_gbps=known(gbps, "rate"))
+        port.rate_text = known(text, "rate")
         port.pci_address = known("0000:01:00.0", "device")
         machine.network.ib_ports = [port]
         return row.check(machine, load()).findings
@@ -309,12 +310,54 @@ def test_a_port_faster_than_its_way(tmp_path: Path) -> None:
     assert (finding.subject, finding.severity) == ("pci:0000:01:00.0", "warning")
     assert "200 Gb/s" in finding.message and "126.0 Gb/s" in finding.message
     assert judge(100.0) == []
+    # of what a QDR port signals, 80 % is data; those since send all but a little as data
+    assert judge(150.0, "150 Gb/sec (12X QDR)") == []
+    assert len(judge(150.0, "150 Gb/sec (12X FDR10)")) == 1
+    # a card whose maker left it just short is in the right slot
+    assert judge(128.0) == []
 
 
 _LIMITED = (
     "[    0.5] {driver} 0000:01:00.0: {have} Gb/s available PCIe bandwidth, limited by {limit} link at "
     "0000:00:00.0 (capable of {could} Gb/s with {best} link)\n"
 )
+
+
+def test_one_generation_less_is_one_half_by_either_reckoning(tmp_path: Path) -> None:
+    log = _LIMITED.format(
+        driver="mlx5_core",
+        have="126.016",
+        limit="8.0 GT/s PCIe x16",
+        could="252.048",
+        best="16.0 GT/s PCIe x16",
+    )
+    assert _row(tmp_path / "a", PATH, dict(BARE_METAL), documents={"dmesg.txt": log}).findings == []
+    # at 64 GT/s the kernel takes off no encoding: 63 of 128 GB/s
+    gen5, gen6 = ("32.0 GT/s PCIe", "16"), ("64.0 GT/s PCIe", "16")
+    files = {
+        **BARE_METAL,
+        **function("pci0000:00/0000:00:01.0", BRIDGE, (*gen5, *gen5), (0x8086, 1), "pcieport"),
+        **function("pci0000:00/0000:00:01.0/0000:01:00.0", GPU, (*gen5, *gen6), (0x10DE, 0x2941)),
+    }
+    assert _row(tmp_path / "b", PATH, files).outcome == "ok"
+
+
+def test_lanes_of_a_gpu_that_may_be_idle(tmp_path: Path) -> None:
+    half = ("16.0 GT/s PCIe", "8", "32.0 GT/s PCIe", "16")
+    files = {
+        **BARE_METAL,
+        **function("pci0000:00/0000:00:02.0", BRIDGE, X16, (0x8086, 1), "pcieport"),
+        **function("pci0000:00/0000:00:02.0/0000:02:00.0", GPU, half, (0x10DE, 1)),
+    }
+
+    def judge(folder: str, **documents: str) -> Finding:
+        (finding,) = _row(tmp_path / folder, WIDTH, files, documents=documents).findings
+        return finding
+
+    assert judge("a").severity == "warning"
+    assert judge("b", smi=_SMI.format(idle="Not Active", busy="97")).severity == "error"
+    idle = judge("c", smi=_SMI.format(idle="Active", busy="0"))
+    assert (idle.severity, "Look again under load" in idle.advice) == ("info", True)
 
 
 def test_a_limit_that_only_the_log_tells_of(tmp_path: Path) -> None:
