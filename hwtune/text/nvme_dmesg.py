@@ -45,6 +45,8 @@ class _Patterns:
             r"([a-z/ ]{3,40}) error, dev " + _DISK + r", sector (\d+)(?: op 0x[0-9a-f]+:\(([A-Z_]+)\))?",
             re.IGNORECASE,
         )
+        # "I/O 12 QID 5 timeout, aborting", "I/O tag 12 (100c) opcode 0x2 (I/O Cmd) QID 5 timeout, ..."
+        self.tag = re.compile(r"I/O (?:tag )?(\d+) .{0,60}?(QID \d+) timeout, (abort)?")
         self.capacity = re.compile(_DISK + r": detected capacity change from (\d+) to 0$")
 
 
@@ -69,12 +71,30 @@ _MEDIA_TYPE = "2"  # status code type: media and data integrity errors
 def find(lines: Iterable[str]) -> Iterator[Event]:
     """The faults in lines of the log (without their time stamps), in one pass."""
     patterns: _Patterns | None = None
+    waiting: set[tuple[str, ...]] = set()
     for number, line in enumerate(lines):
         if "nvme" in line:
             patterns = patterns or _Patterns()
             event = _event(patterns, number, line[:1000])
-            if event is not None:
-                yield event
+            if event is None or (event.kind == "timeout" and _again(patterns, event, line[:1000], waiting)):
+                continue
+            yield event
+
+
+def _again(patterns: _Patterns, event: Event, line: str, waiting: set[tuple[str, ...]]) -> bool:
+    """Whether it is the command that the driver tried to abort, and waited for once more before it
+    resets the controller (drivers/nvme/host/pci.c, nvme_timeout)."""
+    match = patterns.tag.search(line)
+    if match is None:
+        return False
+    command = (event.device, match[1], match[2])
+    if match[3]:
+        waiting.add(command)
+        return False
+    if command in waiting:
+        waiting.discard(command)
+        return True
+    return False
 
 
 def _event(patterns: _Patterns, number: int, line: str) -> Event | None:

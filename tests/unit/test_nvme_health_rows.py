@@ -345,6 +345,18 @@ def test_timeouts_of_all_releases(tmp_path, line):
     assert results["nvme.controller-lost"].outcome == "ok"
 
 
+@pytest.mark.parametrize(
+    "name", ["I/O {} QID 5", "I/O tag {} (a340) opcode 0x2 (I/O Cmd) QID 5"], ids=["old", "new"]
+)
+def test_a_command_that_was_to_be_aborted_is_counted_once(tmp_path, name):
+    first, other = (f"nvme nvme0: {name.format(tag)} timeout, " for tag in (832, 833))
+    results = log(tmp_path, f"{first}aborting", f"{first}reset controller")
+    assert results["nvme.io-timeouts"].findings[0].message == "1 command to nvme0 timed out."
+    lines = (f"{first}aborting", f"{first}reset controller", f"{first}aborting", f"{other}reset controller")
+    results = log(tmp_path / "b", *lines)
+    assert results["nvme.io-timeouts"].findings[0].message == "3 commands to nvme0 timed out."
+
+
 def test_how_long_a_command_was_waited_for(tmp_path):
     tree = files() | {"/sys/module/nvme_core/parameters/io_timeout": "30\n"}
     results = log(tmp_path, "nvme nvme0: I/O 1 QID 2 timeout, aborting", tree=tree)
