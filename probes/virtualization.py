@@ -98,12 +98,26 @@ def _hypervisor(host: Host, dmi: Virtualization) -> Fact[str]:
         said = _lscpu(document.text)
         if said:
             return known(said, document.path)
+    if not flag.known:
+        smt = _smt_of_host(host)
+        if smt.known:
+            return smt
     # Elsewhere than on x86 the firmware's word is all there is.
     if dmi.vendor.known and dmi.vendor.get() and dmi.product.known and dmi.product.get():
         return known("none", dmi.vendor.source)
     if flag.known:
         return gap(ABSENT if named.absent else NOT_CAPTURED, f"{flag.source}, {dmi.vendor.source}")
     return Fact(None, flag.source, flag.gap, flag.detail)
+
+
+def _smt_of_host(host: Host) -> Fact[str]:
+    """The kernel says in a guest alone that it does not know of the host's SMT
+    (arch/x86/kernel/cpu/bugs.c, mds_show_state)."""
+    for name in ("mds", "mmio_stale_data", "tsx_async_abort"):
+        state = host.text(f"/sys/devices/system/cpu/vulnerabilities/{name}")
+        if state.known and "SMT Host state unknown" in state.get():
+            return known("other", state.source)
+    return gap(NOT_CAPTURED, "/sys/devices/system/cpu/vulnerabilities")
 
 
 def _named(host: Host, dmi: Virtualization) -> Fact[str]:

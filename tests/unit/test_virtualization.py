@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 GUEST = "processor\t: 0\nflags\t\t: fpu vme hypervisor lahf_lm\n"
 METAL = "processor\t: 0\nflags\t\t: fpu vme lahf_lm\n"
 DMI = "/sys/class/dmi/id/"
+MDS = "/sys/devices/system/cpu/vulnerabilities/mds"
 CLOCKS = "/sys/devices/system/clocksource/clocksource0/available_clocksource"
 
 
@@ -62,6 +63,9 @@ def read(tmp_path: Path, files: dict[str, Any], **more: Any) -> Virtualization:
         ({"/proc/sysinfo": "LPAR Number: 1\nVM00 Control Program: KVM/Linux\n"}, "kvm"),
         ({"/proc/sysinfo": "LPAR Number: 1\nVM00 Control Program: z/VM    6.1.0\n"}, "z/vm"),
         ({"/proc/sysinfo": "LPAR Number:  36\n"}, "pr/sm"),
+        # where neither flags nor firmware were captured
+        ({MDS: "Vulnerable: Clear CPU buffers attempted, no microcode; SMT Host state unknown\n"}, "other"),
+        ({MDS: "Mitigation: Clear CPU buffers; SMT vulnerable\n"}, None),
         # Arm has no flag: the firmware's word counts, and without it nothing does
         ({"/proc/cpuinfo": "processor: 0\nFeatures\t: fp asimd\n"}, None),
         (
