@@ -302,6 +302,13 @@ def _errors(verdict: Verdict, where: str, gpu: Gpu) -> None:
         verdict.ok(evidence(links[0].errors.source, f"{total} errors on {len(links)} links"), reason=reason)
 
 
+def _unset(name: str, source: str) -> str:
+    """How to be rid of a variable: a pasted environment is not the place where it is set."""
+    if source.startswith("/"):
+        return f"Remove {name} from {source}, and from the environment of the programs"
+    return f"Unset {name} in the environment of the programs"
+
+
 @row(
     "nvlink.disabled-by-env",
     title="Is direct transfer between GPUs switched off by a setting?",
@@ -328,7 +335,7 @@ def disabled_by_env(machine: Machine, profile: Profile) -> Verdict:
                     "process:nccl",
                     f"{name}={value} {effect}.",
                     evidence(source, f"{name}={value}", "not set"),
-                    advice=f"Remove {name} from {source}, and from the environment of the programs",
+                    advice=_unset(name, source),
                 )
     _nvlink_disabled(verdict, machine)
     if verdict.findings:
@@ -388,7 +395,7 @@ def ignored_variable(machine: Machine, profile: Profile) -> Verdict:
                 "process:nccl",
                 f"{name}={value} has no effect: {why}.",
                 evidence(source, f"{name}={value}", "not set"),
-                advice=f"Remove {name} from {source}; what NCCL reads is NCCL_P2P_DISABLE and NCCL_P2P_LEVEL",
+                advice=f"{_unset(name, source)}; what NCCL reads is NCCL_P2P_DISABLE and NCCL_P2P_LEVEL",
             )
     if verdict.findings:
         return verdict

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hwtune.changes import GpuSetting, ModuleOption, UnitState
 from hwtune.diagnosis.table import table
-from tests.support import host
+from tests.support import Gap, host
 from tests.support.gpu import GEFORCE, H100, NOT_SUPPORTED, inactive, machine, nvml, pci_gpu
 from tests.support.rows import diagnose, diagnose_one
 
@@ -59,6 +59,14 @@ def test_gpus_of_virtual_machines_are_theirs_to_judge(tmp_path: Path) -> None:
     files = pci_gpu("0000:07:00.0", "vfio-pci")
     for id, result in diagnose(host(tmp_path, files, complete=True), *ROWS).items():
         assert result.outcome == "not-applicable", id
+
+
+@pytest.mark.parametrize(("kind", "outcome"), [("0x030200", "unknown"), ("0x020000", "not-applicable")])
+def test_a_function_whose_vendor_cannot_be_read_may_be_a_gpu(tmp_path: Path, kind: str, outcome: str) -> None:
+    files: dict[str, Any] = {**pci_gpu("0000:07:00.0", None, kind=kind)}
+    vendor = next(path for path in files if path.endswith("/vendor"))
+    files[vendor] = Gap("unreadable", "Input/output error")
+    assert diagnose_one(host(tmp_path, files, complete=True), "gpu.driver").outcome == outcome
 
 
 def test_amd_gpus_are_not_nvidias(tmp_path: Path) -> None:
@@ -699,6 +707,16 @@ def test_disabled_by_variables(tmp_path: Path) -> None:
     assert result.findings[0].evidence[0].source == "/etc/nccl.conf"
     files = {"/etc/nccl.conf": "NCCL_P2P_LEVEL=NVL\n"}
     assert diagnose_one(machine(tmp_path / "b", H100, files=files), "nvlink.disabled-by-env").outcome == "ok"
+
+
+def test_a_pasted_environment_is_not_the_place_to_change(tmp_path: Path) -> None:
+    text = {"environ.txt": "NCCL_P2P_DISABLE=1\nNCCL_NVLINK_DISABLE=0\n"}
+    results = diagnose(
+        host(tmp_path, {}, documents=text), "nvlink.disabled-by-env", "nvlink.ignored-variable"
+    )
+    advice = [result.findings[0].advice for result in results.values()]
+    assert advice[0] == "Unset NCCL_P2P_DISABLE in the environment of the programs"
+    assert advice[1].startswith("Unset NCCL_NVLINK_DISABLE in the environment of the programs; ")
 
 
 def test_disabled_in_the_file_that_a_variable_names(tmp_path: Path) -> None:
