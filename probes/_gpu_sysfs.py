@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hwtune.fact import known
+from hwtune.fact import DENIED, INVALID, TOO_LARGE, UNREADABLE, known
 from hwtune.model.gpu import Gpu, GpuHost
 from hwtune.text.cpulist import parse_list
 from hwtune.text.pci_address import normal
@@ -24,6 +24,8 @@ _DISPLAY = ("0x0300", "0x0302", "0x0380")
 _NVSWITCH = "0x0680"
 _DISPLAY_CLASSES = tuple(int(kind, 16) for kind in _DISPLAY)
 _NVSWITCH_CLASS = int(_NVSWITCH, 16)
+# What keeps the vendor of a function from being known, though it is there.
+_BAD = (DENIED, UNREADABLE, INVALID, TOO_LARGE)
 _VERSION = r"Kernel Module(?: for \S+)?\s+(\d{3}(?:\.\d+){1,2})"
 
 
@@ -40,10 +42,16 @@ def read(host: Host, gpu_host: GpuHost) -> list[Gpu]:
     switches = 0
     for name in addresses.value or []:
         folder = f"{_DEVICES}/{name}"
-        vendor = _VENDORS.get(host.text(f"{folder}/vendor").value or "")
-        kind = (host.text(f"{folder}/class").value or "")[:6] if vendor else ""
-        if kind in _DISPLAY:
-            gpus.append(_gpu(host, folder, normal(name) or name, vendor or ""))
+        told = host.text(f"{folder}/vendor")
+        vendor = _VENDORS.get(told.value or "")
+        if told.known and not vendor:
+            continue
+        kind = (host.text(f"{folder}/class").value or "")[:6]
+        if told.gap in _BAD and kind in ("", *_DISPLAY, _NVSWITCH):
+            # it may be a GPU: then the list is not whole
+            gpu_host.listed = told.map(lambda _: True)
+        elif vendor and kind in _DISPLAY:
+            gpus.append(_gpu(host, folder, normal(name) or name, vendor))
         switches += kind == _NVSWITCH and vendor == "nvidia"
     gpu_host.nvswitches = gpu_host.listed.map(lambda _: switches)
     return gpus

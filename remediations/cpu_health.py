@@ -195,9 +195,10 @@ def _floor(machine: Machine, cpus: set[int]) -> Fact[int] | None:
 def _nominal(machine: Machine, cpu: int) -> Fact[int] | None:
     """The clock without turbo, in kHz: of its policy, of ACPI, or of the name of an Intel model."""
     for policy in machine.cpus.policies:
-        if cpu in policy.cpus and policy.base_khz.known:
+        if cpu in policy.cpus and policy.base_khz.known and policy.base_khz.get() > 0:
             return policy.base_khz
-    if machine.cpus.nominal_khz.known:
+    # firmware may leave it at 0, which is no clock
+    if machine.cpus.nominal_khz.known and machine.cpus.nominal_khz.get() > 0:
         return machine.cpus.nominal_khz
     name = machine.cpus.model_name
     head, at, tail = (name.value or "").rpartition("@")

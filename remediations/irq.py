@@ -522,6 +522,9 @@ def numa_distance(machine: Machine, profile: Profile) -> Verdict:
         listed_ = machine.numa.listed
         return verdict.unknown("kernel", "no node's CPUs are known" if listed_.known else listed_)
     if len(nodes.cpus) < 2:
+        unread = [node.cpus for node in machine.numa.nodes if node.cpus.unknown]
+        if unread:
+            return verdict.unknown("kernel", *unread[:1])
         return verdict.not_applicable("all CPUs are on one node")
     if not machine.irq.counted_cpus.known:
         return verdict.unknown("kernel", machine.irq.counted_cpus)

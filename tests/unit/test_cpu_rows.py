@@ -539,6 +539,11 @@ def test_prochot(tmp_path: Path) -> None:
     )
     idling = {**healthy(), "/proc/cpuinfo": cpuinfo(mhz=801.0)}
     assert row(tmp_path / "3", "cpu.prochot", idling).outcome == "unknown"
+    # a nominal clock of 0, as some firmware tells it, is none to be above of
+    no_clock = {f"{CPU}/cpu0/acpi_cppc/nominal_freq": "0\n"}
+    unnamed = idling["/proc/cpuinfo"].replace(" @ 2.10GHz", "")
+    files = {**idling, **no_clock, "/proc/cpuinfo": unnamed}
+    assert row(tmp_path / "4", "cpu.prochot", files).outcome == "unknown"
 
 
 def test_a_constant_is_no_measured_clock(tmp_path: Path) -> None:

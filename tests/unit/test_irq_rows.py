@@ -308,6 +308,9 @@ def test_one_node_and_unknown_nodes(tmp_path: Path) -> None:
     seen = machine(tmp_path / "a", changes, without=[f"{node}/node1"])
     assert ask(seen, "irq.numa-distance").outcome == "not-applicable"
     assert ask(machine(tmp_path / "b", without=[node]), "irq.numa-distance").outcome == "unknown"
+    # of two nodes one that cannot be read may have CPUs, too
+    unread = machine(tmp_path / "e", {f"{node}/node1/cpulist": Gap("unreadable")})
+    assert ask(unread, "irq.numa-distance").outcome == "unknown"
     unlisted = machine(tmp_path / "c", SHORT_UPTIME, without=["/proc/irq"])
     assert ask(unlisted, "irq.numa-distance").outcome == "unknown"
     assert (
