@@ -176,12 +176,13 @@ def _withdraw(
 def _recover(run: Run) -> None:
     """Settle what a crash left open: look at each change that was announced, whether it was made."""
     for change_set in list(run.ledger.sets.values()):
-        if change_set.ended or change_set.reverting or change_set.reverted:
+        if change_set.reverted:
             continue
         for entry in change_set.entries:
             if entry.state in (INTENDED, RESTORING):
                 _settle(run, change_set, entry)
-        run.note("end", set=change_set.id, recovered=True)
+        if not change_set.ended and not change_set.reverting:
+            run.note("end", set=change_set.id, recovered=True)
 
 
 def _settle(run: Run, change_set: ChangeSet, entry: Entry) -> None:
@@ -189,6 +190,8 @@ def _settle(run: Run, change_set: ChangeSet, entry: Entry) -> None:
         target = from_key(entry.target)
         run.tidy(target)
         now = run.read(target)
+        if change_set.ended or change_set.reverting:
+            return  # an earlier run could not settle it, or a revert will
         if entry.state == RESTORING:
             found, to = entry.passing or (entry.after, entry.before)
             if target.same(now, found) or target.same(now, to) or target.between(now, found, to):

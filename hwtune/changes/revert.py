@@ -98,6 +98,10 @@ def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
                 outcome, at_boot = _restore(run, entry, change_set.boot not in ("", boot), force)
                 outcomes.append(outcome)
                 reboot |= at_boot
+        if change_set.boot not in ("", boot):
+            moved = [_moved_at_boot(i.key) for i in change_set.items if i.key.startswith("irqs-away ")]
+            outcomes += moved
+            reboot |= bool(moved)
         done.append(Reverted(change_set.id, outcomes, []))
     problems = keep(run, ids[0], _stores_of(sets), f"revert {' '.join(ids)}", force) if ids else {}
     release(run)
@@ -114,6 +118,11 @@ def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
 
 def _stores_of(sets: Iterable[ChangeSet]) -> set[str]:
     return {i.store for s in sets for i in s.items} | {e.store for s in sets for e in s.entries if e.store}
+
+
+def _moved_at_boot(key: str) -> Restored:
+    why = "interrupts that were moved off these CPUs at boot stay where they are until the next boot"
+    return Restored(naming.of_key(key), "moved off at boot", "left alone", "unchanged", why)
 
 
 def _restore(run: Run, entry: Entry, booted: bool, force: bool) -> tuple[Restored, bool]:

@@ -101,8 +101,7 @@ class Run:
             raise ChangeError(why, error.number) from None
         # not waited for: without it the entry stays intended, and the next look settles it
         self.note("done", sync=False, set=set_id, n=n)
-        if store:
-            self.files.append(Written(store, target, before, after))
+        self._tell(store, target, before, after)
         return entries[-1]
 
     def put_back(self, entry: Entry, target: Target, now: Any, to: Any, why: str = "") -> None:
@@ -111,6 +110,11 @@ class Run:
         self.write(target, to)
         self._expect(target, to)
         self.note("restored", sync=False, set=entry.set_id, n=entry.n, why=why)
+        self._tell(entry.store, target, now, to)
+
+    def _tell(self, store: str, target: Target, before: Any, after: Any) -> None:
+        if target.kind in _KINDS:
+            self.files.append(Written(store, target, before, after))
 
     def _expect(self, target: Target, value: Any) -> None:
         now = self.read(target)

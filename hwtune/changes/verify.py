@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hwtune.changes import naming
-from hwtune.changes.ledger import DONE
+from hwtune.changes.ledger import DONE, RESTORING, same
 from hwtune.changes.stores import stores
 from hwtune.changes.system import ChangeError
 from hwtune.changes.targets import from_key
@@ -48,6 +48,8 @@ def verify(ledger: Ledger, system: System, machine: Machine | None) -> list[Veri
         entry = ledger.holders(key)[-1]
         booted = ledger.sets[entry.set_id].boot not in ("", boot)
         result = _look(entry, ledger, system, booted)
+        if result.status == IN_FORCE and _is_back(entry, ledger):
+            continue
         if result.status == DRIFTED and machine is not None:
             result.suspects = suspects(key, result.now, machine)
         if entry.store:
@@ -55,6 +57,12 @@ def verify(ledger: Ledger, system: System, machine: Machine | None) -> list[Veri
             result.set_id = keeper.id if keeper is not None else entry.set_id
         found.append(result)
     return found + _at_boot(ledger, system, boot) + _checked(ledger, system)
+
+
+def _is_back(entry: Entry, ledger: Ledger) -> bool:
+    """Whether what was written last is what a revert puts back."""
+    original = ledger.original(entry.target)
+    return ledger.sets[entry.set_id].reverting and same(entry.target, entry.after, original)
 
 
 def _look(entry: Entry, ledger: Ledger, system: System, booted: bool) -> Verified:
@@ -81,6 +89,10 @@ def _judge(entry: Entry, target: Target, now: Any, ledger: Ledger, booted: bool)
     if entry.state != DONE:
         if entry.why:
             return INTERRUPTED, entry.why
+        if entry.state == RESTORING:
+            to = entry.before if entry.passing is None else entry.passing[1]
+            back = "is" if target.same(now, to) else "is not"
+            return INTERRUPTED, f"a run was interrupted while it put this back; it {back} as it was before"
         made = "was" if target.same(now, entry.after) else "was not"
         return INTERRUPTED, f"the run was interrupted here; the change {made} made"
     if target.same(now, entry.after):

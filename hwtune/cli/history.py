@@ -39,7 +39,8 @@ def command(format_: str, output: str | None) -> int:
             lines.append(f"{s.set}   {s.time}   {s.status}   {s.command}")
             of_change = {e.change: e for e in s.changes if not e.store}
             lines += [f"  {e.state:<10}{change}" for change, e in of_change.items()]
-            lines += [f"  {'kept':<10}{kept}" for kept in s.kept]
+            if s.status == "in force":
+                lines += [f"  {'lasts':<10}{kept}" for kept in s.kept]
         return lines
 
     lines = told(report)

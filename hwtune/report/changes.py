@@ -158,7 +158,7 @@ def _history_set(change_set: ChangeSet, running: str) -> HistorySet:
         HistoryEntry(naming.of_key(e.target), e.target, e.change, e.before, e.after, e.state, e.store, e.why)
         for e in change_set.entries
     ]
-    kept = [f"{naming.of_item(i.store, i.key)} = {i.value}" for i in change_set.items]
+    kept = [f"{naming.of_item(i.store, i.key)} = {i.value}".rstrip(" =") for i in change_set.items]
     return HistorySet(
         change_set.id, change_set.time, status(change_set, running), change_set.command, entries, kept
     )
