@@ -153,13 +153,14 @@ def _disks(machine: Machine, verdict: Verdict) -> list[BlockDevice]:
     """NVMe disks; where there are none, the verdict says why."""
     found = [device for device in machine.block.devices if device.nvme is not None]
     if not found:
-        nvme = machine.nvme
-        if machine.block.listed.known or machine.block.listed.absent:
+        nvme, listed = machine.nvme, machine.block.listed
+        local = [c.name for c in nvme.controllers if c.transport.value in (None, "pcie")]
+        if local and listed.known:
+            verdict.unknown("block:nvme*", f"no disk of {', '.join(local)} is in {listed.source}")
+        elif listed.known or listed.absent or not (nvme.listed.unknown or nvme.controllers):
             verdict.not_applicable(NONE)
-        elif nvme.listed.unknown or nvme.controllers:
-            verdict.unknown("block:nvme*", machine.block.listed)
         else:
-            verdict.not_applicable(NONE)
+            verdict.unknown("block:nvme*", listed)
     return found
 
 

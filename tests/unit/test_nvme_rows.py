@@ -193,6 +193,18 @@ def test_a_scheduler_that_cannot_be_read(tmp_path):
     )
 
 
+def test_a_drive_without_a_disk_is_no_absent_drive(tmp_path):
+    tree = {
+        "/sys/class/nvme/nvme0/transport": "pcie\n",
+        "/sys/class/nvme/nvme0/state": "live\n",
+        "/sys/block/sda/queue/rotational": "1\n",
+    }
+    for row in ("nvme.scheduler", "nvme.write-cache-view"):
+        result = diagnose_one(host(tmp_path / row, tree), row)
+        assert result.outcome == "unknown"
+        assert result.reason == "no disk of nvme0 is in /sys/block"
+
+
 def test_a_disk_above_several_paths_has_none(tmp_path):
     assert diagnose_one(box(tmp_path, files(scheduler=None)), "nvme.scheduler").outcome == "not-applicable"
 
