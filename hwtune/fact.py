@@ -85,6 +85,8 @@ class Fact(Generic[T]):
 
     def why(self) -> str:
         """For a gap: one clause that says why the value is not known."""
+        if self.gap == NOT_PROBED:
+            return "nothing that could be read tells it"
         text = {
             None: "known",
             ABSENT: "does not exist here",
@@ -93,7 +95,6 @@ class Fact(Generic[T]):
             UNREADABLE: "could not be read",
             INVALID: "has unexpected content",
             TOO_LARGE: "is too large to be true",
-            NOT_PROBED: "was not probed",
         }[self.gap]
         return f"{self.source} {text}" + (f" ({self.detail})" if self.detail else "")
 
