@@ -22,9 +22,13 @@ PART = "irq"
 
 # 1,024 CPUs with 2,000 interrupts print 23 MB.
 _TABLE_LIMIT = 1 << 28
-# What drivers call the vectors that they leave to the kernel to spread (PCI_IRQ_AFFINITY): NVMe I/O
-# queues, reply queues of SAS and RAID controllers. The first one (admin) is never among them.
-_MANAGED = re.compile(r"nvme\d+q[1-9]\d*|(?:megasas|mpt[23]sas|mpi3mr|hpsa)\d+-msix[1-9]\d*", re.ASCII)
+# What drivers call the vectors that they leave to the kernel to spread (PCI_IRQ_AFFINITY, or a struct
+# irq_affinity given to virtio): NVMe I/O queues, reply queues of SAS and RAID controllers, request
+# queues of virtio-blk on PCI (a write is refused by 6.1 and 6.18). The first vector (admin,
+# configuration) is never among them.
+_MANAGED = re.compile(
+    r"nvme\d+q[1-9]\d*|(?:megasas|mpt[23]sas|mpi3mr|hpsa)\d+-msix[1-9]\d*|virtio\d+-req\.\d+", re.ASCII
+)
 # Interrupts of the platform, whose owner is no PCI function.
 _PLATFORM = ("timer", "i8042", "rtc", "acpi", "ACPI:", "cascade", "dmar", "AMD-Vi", "hpet", "ttyS", "pinctrl")
 

@@ -98,6 +98,22 @@ def test_debugfs_tells_which_are_managed(tmp_path: Path) -> None:
     assert ask(seen, "irq.on-isolated").outcome == "ok"
 
 
+@pytest.mark.parametrize(
+    ("name", "stays"),
+    [
+        ("virtio2-req.0", True),
+        ("virtio2-config", False),
+        # of virtio-9p and virtio-console, which leave their vectors to whoever moves them
+        ("virtio3-requests", False),
+        ("virtio1-input", False),
+    ],
+)
+def test_request_queues_of_virtio_disks_stay(tmp_path: Path, name: str, stays: bool) -> None:
+    counts, chip, _, requested, _, node = IRQS[24]
+    files = irq_files(IRQS | {24: (counts, chip, name, requested, "6", node)})
+    assert (ask(machine(tmp_path, files), "irq.on-isolated").outcome == "ok") == stays
+
+
 def test_counts_alone_do_not_tell_where_interrupts_go_now(tmp_path: Path) -> None:
     changes = {"/proc/interrupts": spoiled("6", [0, 0, 0, 0, 0, 0, 900, 0])["/proc/interrupts"]}
     result = ask(machine(tmp_path, changes, without=["/proc/irq"]), "irq.on-isolated")
