@@ -96,6 +96,7 @@ def test_what_nvml_did_not_answer_is_unknown(tmp_path: Path) -> None:
     assert {id for id, r in results.items() if r.outcome != "unknown"} <= {
         "gpu.driver",  # it did answer
         "gpu.p2p",  # one GPU
+        "gpu.groups",
         "gpu.nic-affinity",
         "nvlink.inactive",
     }
@@ -506,6 +507,41 @@ def test_nic_affinity_of_a_matrix(tmp_path: Path) -> None:
     assert subjects(diagnose_one(captured, "gpu.nic-affinity", profile="gpu-training")) == [
         ("gpu:1", "warning")
     ]
+
+
+def test_groups_of_gpus_without_nvlink(tmp_path: Path) -> None:
+    """SYS stands for root ports of one node as well as for two: the nodes tell them apart."""
+    text = matrix(
+        "\tGPU0\tGPU1\tGPU2\tGPU3\tCPU Affinity\tNUMA Affinity",
+        "GPU0\t X \tPIX\tSYS\tSYS\t0-7\t0",
+        "GPU1\tPIX\t X \tSYS\tSYS\t0-7\t0",
+        "GPU2\tSYS\tSYS\t X \tSYS\t8-15\t1",
+        "GPU3\tSYS\tSYS\tSYS\t X \t8-15\t1",
+    )
+    result = diagnose_one(host(tmp_path, {}, documents=text), "gpu.groups")
+    assert result.outcome == "ok"
+    assert result.reason == (
+        "GPU0-1 of node 0, GPU2-3 of node 1: a job over GPUs of several nodes crosses the link between the "
+        "nodes; nearest are GPU0-1 (PIX)"
+    )
+    assert result.evidence[0].value == "pairs: 1 PIX, 5 SYS"
+
+
+def test_groups_of_gpus_with_nvlink(tmp_path: Path) -> None:
+    text = matrix("\tGPU0\tGPU1\tCPU Affinity", "GPU0\t X \tNV18\t0-7", "GPU1\tNV18\t X \t8-15")
+    result = diagnose_one(host(tmp_path / "a", {}, documents=text), "gpu.groups")
+    assert result.reason == "NVLink joins all pairs"
+    cut = matrix("\tGPU0\tGPU1\tGPU2\tCPU Affinity", "GPU0\t X \tNV18\tNV18\t0-7")
+    result = diagnose_one(host(tmp_path / "b", {}, documents=cut), "gpu.groups")
+    assert result.reason == "NVLink joins the 2 of 3 pairs that are told"
+
+
+def test_groups_by_the_pci_tree_leave_nvlink_open(tmp_path: Path) -> None:
+    files = {**pci_gpu("0000:07:00.0"), **pci_gpu("0000:87:00.0")}
+    result = diagnose_one(host(tmp_path / "a", files), "gpu.groups")
+    assert (result.outcome, "NVLink joins" in result.reason) == ("ok", False)
+    lone = matrix("\tGPU0\tCPU Affinity", "GPU0\t X \t0-7")
+    assert diagnose_one(host(tmp_path / "b", {}, documents=lone), "gpu.groups").outcome == "not-applicable"
 
 
 def test_nic_affinity_names_the_nearest(tmp_path: Path) -> None:
