@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from hwtune.fact import ABSENT, DENIED, NOT_CAPTURED, NOT_PROBED, UNREADABLE, Fact, gap, known
 from hwtune.text.ethtool import max_speed
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hwtune.host.base import Host
     from hwtune.model.network import Nic
 
@@ -21,6 +25,13 @@ OPTIONS = {
     "link": "",
 }
 _NUMBERS = ("coalescing", "rings", "channels")
+_SHAPES: dict[str, Any] = {
+    **dict.fromkeys(_NUMBERS, dict[str, int]),
+    "features": dict[str, bool],
+    "changeable": list[str],
+    "pause": dict[str, bool | int],
+    "link": dict[str, bool | list[str]],
+}
 # Drivers whose own counters rows ask about. Those that keep them in memory or a few registers; others
 # have to ask their card for hundreds.
 _COUNTING = ("ena",)
@@ -37,14 +48,14 @@ def fill(host: Host, nics: list[Nic]) -> None:
         if asleep.value == "suspended":
             _without(nic, gap(UNREADABLE, asleep.source, "suspended, and asking it would wake it"))
             continue
-        answer = host.ask("ethtool", "settings", nic.name)
-        if answer.known and isinstance(answer.value, dict):
-            _settings(nic, answer.value)
+        answer = host.ask("ethtool", "settings", nic.name).map(_shape(dict[str, Any]))
+        if answer.known:
+            _settings(nic, answer.get())
         else:
             _without(nic, answer)
         _driver(host, nic)
         if host.patient or host.kind != "live" or _has_to_count(nic):
-            nic.driver_statistics = _named(
+            nic.driver_statistics = _counters(
                 host.ask("ethtool", "statistics", nic.name), f"ethtool -S {nic.name}"
             )
         else:
@@ -82,12 +93,12 @@ def _without(nic: Nic, why: Fact[Any]) -> None:
 
 
 def _settings(nic: Nic, said: dict[str, Any]) -> None:
-    refused = said.get("refused") or {}
+    refused = known(said.get("refused") or {}, "").map(_shape(dict[str, str])).value or {}
 
     def group(name: str, key: str = "") -> Fact[Any]:
         place = f"{source(name, nic.name)} (netlink)"
         if (key or name) in said:
-            return known(said[key or name], place)
+            return known(said[key or name], place).map(_shape(_SHAPES[key or name]))
         code = refused.get(name)
         if code in ("EPERM", "EACCES"):
             return gap(DENIED, place)
@@ -107,7 +118,7 @@ def _settings(nic: Nic, said: dict[str, Any]) -> None:
     nic.autoneg = link.map(lambda found: bool(found.get("autoneg")))
     place = f"netdev (netlink), {nic.name}"
     if "xdp" in said:
-        nic.xdp_features = known(list(said["xdp"]), place)
+        nic.xdp_features = known(said["xdp"], place).map(_shape(list[str]))
     elif refused.get("xdp") == "ENOENT":
         nic.xdp_features = gap(ABSENT, place, "a kernel before 6.3")
     else:
@@ -122,10 +133,14 @@ def _pause(nic: Nic, said: Fact[dict[str, Any]]) -> None:
 
 
 def _fastest(link: Fact[dict[str, Any]], key: str) -> Fact[int]:
-    if not link.known:
-        return Fact(None, link.source, link.gap, link.detail)
-    speed = max_speed(link.get().get(key) or ())
-    return gap(ABSENT, link.source, f"no {key} link modes") if speed is None else known(speed, link.source)
+    modes = link.map(lambda found: _shape(list[str])(found.get(key) or []))
+    speed = modes.map(lambda names: max_speed(names) or 0)
+    return gap(ABSENT, link.source, f"no {key} link modes") if speed.value == 0 else speed
+
+
+def _shape(kind: Any) -> Callable[[Any], Any]:
+    """Raises ``ValueError`` where an answer, which a snapshot may hold in any shape, is not a ``kind``."""
+    return lambda value: msgspec.convert(value, kind)
 
 
 def _driver(host: Host, nic: Nic) -> None:
@@ -140,5 +155,5 @@ def _driver(host: Host, nic: Nic) -> None:
         nic.driver = known(str(said.value["driver"]), place)
 
 
-def _named(fact: Fact[Any], place: str) -> Fact[Any]:
-    return Fact(fact.value, place, fact.gap, fact.detail)
+def _counters(fact: Fact[Any], place: str) -> Fact[dict[str, int]]:
+    return Fact(fact.value, place, fact.gap, fact.detail).map(_shape(dict[str, int]))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ from tests.support.damage import CONTENTS, GAPS, UNREADABLE_ON_DISK, Damaged, da
 from tests.support.watched import Watched
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from hwtune.host.base import Host
@@ -114,12 +116,51 @@ def test_each_file_once(box: Path) -> None:
         check(box, path, ON_DISK[number % len(ON_DISK)], files[number * 7 % len(files)])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(data=st.data())
 def test_any_file_in_any_way(box: Path, data: st.DataObject) -> None:
     files = files_of(box)
     path, other = data.draw(st.sampled_from(files)), data.draw(st.sampled_from(files))
     check(box, path, data.draw(st.sampled_from(ON_DISK)), other)
+
+
+# -- recorded answers ------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def places(answer: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all values in an answer, the answer itself included."""
+    yield path
+    inner = (
+        answer.items() if isinstance(answer, dict) else enumerate(answer) if isinstance(answer, list) else ()
+    )
+    for key, value in inner:
+        yield from places(value, (*path, key))
+
+
+def replaced(answer: Any, path: tuple[Any, ...], value: Any) -> Any:
+    if not path:
+        return value
+    copy = answer.copy()
+    copy[path[0]] = replaced(answer[path[0]], path[1:], value)
+    return copy
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_an_answer_of_any_shape(box: Path, data: st.DataObject) -> None:
+    """What a library said, as somebody may have edited it or another version may have written it."""
+    number, (library, arguments, answer) = data.draw(st.sampled_from(list(enumerate(rich.answers()))))
+    path = data.draw(st.sampled_from(list(places(answer))))
+    value = replaced(answer, path, data.draw(JSON))
+    said = json.dumps({"library": library, "arguments": arguments, "value": value}).encode()
+    with damaged(box / "libraries" / f"{number:04d}.json", "text of another", said):
+        outcomes(open_snapshot(str(box)))
 
 
 # -- machines of others ---------------------------------------------------------------------------
