@@ -15,6 +15,10 @@ from hwtune.errors import EXIT_TOOL, EXIT_USAGE, HwtuneError
 # name -> (module, one line for --help); a command's function in its module is called ``command``
 COMMANDS = {
     "doctor": ("hwtune.cli.doctor", "Find what makes the latency tail long, with evidence. Reads only."),
+    "apply": ("hwtune.cli.apply", "Mend what doctor finds, so that it can all be put back."),
+    "verify": ("hwtune.cli.verify", "Say whether what was applied is still in force, and who changed it."),
+    "history": ("hwtune.cli.history", "List what was applied, and when."),
+    "revert": ("hwtune.cli.revert", "Put back what was applied."),
     "capture": ("hwtune.cli.capture", "Record everything doctor reads into one file, to diagnose elsewhere."),
     "table": ("hwtune.cli.table", "List the rows of the diagnosis table."),
     "explain": ("hwtune.cli.explain", "Explain one row: symptom, cause, cost, risk, sources."),

@@ -39,8 +39,19 @@ def render(diagnosis: Diagnosis, host: Host, profile: Profile, style: Style, ver
     if verbose:
         lines += _quiet_rows(diagnosis, style)
     lines += _defects(diagnosis, style)
+    lines += _way_on(diagnosis, host, style)
     lines += _paragraph(outcomes(diagnosis) + ("" if verbose else " -v names them."), 0, style)
     return "\n".join(lines) + "\n"
+
+
+def _way_on(diagnosis: Diagnosis, host: Host, style: Style) -> list[str]:
+    """What the reader can do next, where software can mend something on this very machine."""
+    mended = sum(1 for r in diagnosis.results if any(f.changes for f in r.findings))
+    if host.kind != "live" or not mended:
+        return []
+    rows = "1 of these rows" if mended == 1 else f"{mended} of these rows"
+    text = f"`hwtune apply` can mend {rows}, and `hwtune revert` puts it back; --check says what it would do."
+    return [*_paragraph(text, 0, style), ""]
 
 
 def _headline(diagnosis: Diagnosis, host: Host, profile: Profile, style: Style) -> list[str]:
