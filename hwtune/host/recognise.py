@@ -211,15 +211,18 @@ def _peer_access(lines: list[str]) -> bool:
 
 
 # Forms of a kernel log's line: dmesg with seconds, with the level, with a date (-T), with the
-# facility (-x), with ISO dates, /dev/kmsg itself, and a journal's or syslog's.
+# facility (-x), with ISO dates, /dev/kmsg itself, and a journal's or syslog's (journalctl -o short,
+# short-precise, short-iso, short-full, short-unix). A kernel with CONFIG_PRINTK_CALLER adds [T812].
 _STAMP = (
-    r"(?:<\d{1,3}>)?\[ {0,10}\+?\d{1,10}\.\d{1,9}\](?: |$)"
+    r"(?:<\d{1,3}>)?\[ {0,10}\+?\d{1,10}\.\d{1,9}\](?:\[ {0,8}[TC]\d{1,10}\])?(?: |$)"
     r"|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\] "
     r"|\[[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d\] "
     r"|(?:kern|user|daemon|syslog) {0,4}:[a-z]{3,6} {0,4}: \S"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d \S"
     r"|\d{1,3},\d{1,10},\d{1,16},[c+-]"
-    r"|(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d"
+    r"|(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,6})?"
+    r"|(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{1,6})? [A-Z0-9+:-]{2,6}"
+    r"|\d{9,11}\.\d{6}"
     r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.,]?\d{0,9}(?:Z|[+-]\d\d:?\d\d)?)"
     r" [\w.:-]{1,64} [\w./@-]{1,64}(?:\[\d{1,10}\])?: "
 )
@@ -300,7 +303,9 @@ def _starts() -> re.Pattern[str]:
 
 # -- what the first line does not tell -------------------------------------------------------
 
-_SYSLOG = re.compile(r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?!,))")
+_SYSLOG = re.compile(
+    r"[A-Z][a-z]{2} (?:[ \d]\d|\d{4}-\d\d-\d\d) \d\d:|\d{9,11}\.\d{6} |\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?!,)"
+)
 
 
 def _log(lines: list[str]) -> str:
