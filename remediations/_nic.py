@@ -31,6 +31,11 @@ def subject(nic: Nic) -> str:
 
 def call(nic: Nic) -> str:
     """Its name in a sentence."""
+    return nic.name if nic.name != "?" else "the interface"
+
+
+def opening(nic: Nic) -> str:
+    """Its name at the beginning of one."""
     return nic.name if nic.name != "?" else "The interface"
 
 

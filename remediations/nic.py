@@ -9,7 +9,7 @@ from hwtune.diagnosis.row import row
 from hwtune.fact import Fact
 from hwtune.remediations import _nic
 from hwtune.remediations._common import plural
-from hwtune.remediations._nic import call, gbps, per_million, ppm, subject
+from hwtune.remediations._nic import call, gbps, opening, per_million, ppm, subject
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -196,7 +196,7 @@ def _lost(verdict: Verdict, machine: Machine, profile: Profile, nic: Nic) -> Non
         items.append(evidence(uptime.source, f"{days:.1f} days"))
     verdict.finding(
         subject(nic),
-        f"{call(nic)} has lost its link {losses} times {since}.",
+        f"{opening(nic)} has lost its link {losses} times {since}.",
         *items,
         advice=f"Look in the log for what happened then, and swap cable or transceiver of {call(nic)}.",
         severity="info" if a_day is not None and a_day < 1 else None,
@@ -230,7 +230,7 @@ def _speed(verdict: Verdict, nic: Nic) -> Sequence[Fact[Any]] | None:
     if nic.duplex.value == "half":
         verdict.finding(
             subject(nic),
-            f"{call(nic)} runs in half duplex: it cannot send while it receives.",
+            f"{opening(nic)} runs in half duplex: it cannot send while it receives.",
             fact_evidence(nic.duplex, "full"),
             advice=f"Set both ends of {call(nic)} to autonegotiation.",
         )
@@ -267,7 +267,7 @@ def _compare(verdict: Verdict, nic: Nic) -> None:
     if both is not None and now < both:
         verdict.finding(
             subject(nic),
-            f"{call(nic)} runs at {gbps(now)}, though both ends offer {gbps(both)}.",
+            f"{opening(nic)} runs at {gbps(now)}, though both ends offer {gbps(both)}.",
             *items,
             advice=f"Swap the cable of {call(nic)}, and check that neither end has a fixed speed.",
         )
@@ -278,7 +278,7 @@ def _compare(verdict: Verdict, nic: Nic) -> None:
         because = f": the link partner offers {gbps(partner)}" if partner is not None else ""
         verdict.finding(
             subject(nic),
-            f"{call(nic)} runs at {gbps(now)}, and could do {gbps(most)}{because}.",
+            f"{opening(nic)} runs at {gbps(now)}, and could do {gbps(most)}{because}.",
             *items,
             advice=f"Connect {call(nic)} to a faster port, or check its cable and the port's setting.",
             severity="info",

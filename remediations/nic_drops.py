@@ -10,7 +10,17 @@ from hwtune.diagnosis.row import row
 from hwtune.fact import Fact, known
 from hwtune.remediations import _nic
 from hwtune.remediations._common import fix, sysctl_number
-from hwtune.remediations._nic import by_queue, call, counts, per_million, ppm, received, subject, uncounted
+from hwtune.remediations._nic import (
+    by_queue,
+    call,
+    counts,
+    opening,
+    per_million,
+    ppm,
+    received,
+    subject,
+    uncounted,
+)
 from hwtune.text.cpulist import format_list
 
 if TYPE_CHECKING:
@@ -101,7 +111,7 @@ def _drops(verdict: Verdict, profile: Profile, nic: Nic) -> Sequence[Fact[Any]] 
     few = share <= profile.nic.drops_per_million_max
     verdict.finding(
         subject(nic),
-        f"{call(nic)} has lost {said} since its driver was loaded, as it had no room for them.",
+        f"{opening(nic)} has lost {said} since its driver was loaded, as it had no room for them.",
         *items,
         advice=_room(nic, few),
         severity="info" if few else None,
@@ -165,7 +175,7 @@ def _rings(verdict: Verdict, machine: Machine, profile: Profile, nic: Nic) -> Se
     better = min(most, max(2 * size, _SMALLEST_RING))
     verdict.finding(
         subject(nic),
-        f"{call(nic)} has lost {count.get():,} packets ({ppm(share)} per million) with a ring of {size}; "
+        f"{opening(nic)} has lost {count.get():,} packets ({ppm(share)} per million) with a ring of {size}; "
         f"{most} are possible.",
         evidence(nic.rings.source, f"rx {size}", f"rx {better}"),
         shown,

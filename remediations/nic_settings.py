@@ -12,7 +12,7 @@ from hwtune.model.intent import hot_cpus, housekeeping_cpus
 from hwtune.remediations import _nic
 from hwtune.remediations._common import fix, plural, sysctl_number
 from hwtune.remediations._isolation import cpus_of
-from hwtune.remediations._nic import ETHTOOL, NETLINK, call, subject
+from hwtune.remediations._nic import ETHTOOL, NETLINK, call, opening, subject
 from hwtune.text.cpulist import format_list, format_mask
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _coalescing(verdict: Verdict, machine: Machine, profile: Profile, nic: Nic) 
     wanted, messages = _wanted(values, profile, mode, nic.driver.value in _FROM_TEN)
     verdict.finding(
         subject(nic),
-        f"{call(nic)} holds interrupts of received packets back: {' and '.join(messages)}.",
+        f"{opening(nic)} holds interrupts of received packets back: {' and '.join(messages)}.",
         evidence(nic.coalescing.source, _shown(nic, values), " ".join(f"{k} {v}" for k, v in wanted)),
         *([fact_evidence(nic.driver)] if mode else []),
         severity="info" if _nic.is_slow(nic) else None,
@@ -163,8 +163,8 @@ def _deferral(verdict: Verdict, machine: Machine, profile: Profile, nic: Nic) ->
         return None
     verdict.finding(
         subject(nic),
-        f"{call(nic)} is polled by a timer of {period.get() / 1000:g} us before its interrupts are listened "
-        "to again, unless a program polls it.",
+        f"{opening(nic)} is polled by a timer of {period.get() / 1000:g} us before its interrupts are "
+        "listened to again, unless a program polls it.",
         fact_evidence(times, "0"),
         fact_evidence(period, f"at most {profile.nic.rx_usecs_max * 1000}"),
         **fix(
@@ -228,7 +228,7 @@ def _channels(verdict: Verdict, machine: Machine, profile: Profile, nic: Nic) ->
     cpus = plural(len(near.get()), "housekeeping CPU")
     verdict.finding(
         subject(nic),
-        f"{call(nic)} has {plural(queues, 'receive queue')} for {cpus}: "
+        f"{opening(nic)} has {plural(queues, 'receive queue')} for {cpus}: "
         "interrupts of several queues share a CPU, or go to isolated ones.",
         evidence(nic.channels.source, _count(values), " ".join(f"{k} {v}" for k, v in wanted)),
         _cpus(near),
@@ -264,8 +264,8 @@ def _uneven(verdict: Verdict, machine: Machine, nic: Nic, receive: int, send: in
     fewer = str(min(receive, send))
     verdict.finding(
         subject(nic),
-        f"{call(nic)} has {plural(receive, 'channel')} to receive and {send} to send: queues do not come in "
-        "pairs, so that a flow's packets are handled by two interrupts.",
+        f"{opening(nic)} has {plural(receive, 'channel')} to receive and {send} to send: queues do not come "
+        "in pairs, so that a flow's packets are handled by two interrupts.",
         evidence(nic.channels.source, f"rx {receive}, tx {send}, combined 0", f"rx {fewer}, tx {fewer}"),
         severity="info" if _nic.is_slow(nic) else None,
         **fix(machine, NicSetting(nic.name, "channels", (("rx", fewer), ("tx", fewer)))),
@@ -383,7 +383,7 @@ def _offloads(verdict: Verdict, machine: Machine, nic: Nic) -> Sequence[Fact[Any
         mend = fix(machine, NicSetting(nic.name, "features", (("rx-lro", "off"),)))
     verdict.finding(
         subject(nic),
-        f"{call(nic)} merges received packets in hardware (LRO).",
+        f"{opening(nic)} merges received packets in hardware (LRO).",
         evidence(nic.features.source, "rx-lro on", "rx-lro off"),
         **mend,
     )

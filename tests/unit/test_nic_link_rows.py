@@ -245,6 +245,17 @@ def test_damaged_packets_in_a_text(tmp_path: Path) -> None:
     )
 
 
+def test_an_interface_that_its_text_does_not_name(tmp_path: Path) -> None:
+    text = (
+        "NIC statistics:\n     rx_packets: 1000000\n     rx_crc_errors: 1000\n     rx_missed_errors: 9000\n"
+    )
+    more: dict[str, Any] = {"complete": False, "libraries": {}, "documents": {"a.txt": text}}
+    assert only(ask(tmp_path / "a", "nic.errors", {}, **more)).message.endswith(
+        "arrived damaged at the interface."
+    )
+    assert only(ask(tmp_path / "b", "nic.drops", {}, **more)).message.startswith("The interface has lost ")
+
+
 # -- nic.firmware -----------------------------------------------------------------------------
 
 
