@@ -16,12 +16,15 @@ _CPU = "sys/devices/system/cpu"
 _PORTS_A_DOMAIN = 120
 
 
-def build(path: Path, *, cpus: int, irqs: int, pci_devices: int, nodes: int) -> Path:
+def build(
+    path: Path, *, cpus: int, irqs: int, pci_devices: int, nodes: int, nics: int = 0, drives: int = 0
+) -> Path:
     """Write the tree below ``path`` and return it. ``cpus`` is even and a multiple of ``nodes``;
-    half of the ``pci_devices`` are root ports with one endpoint each."""
-    if cpus % (2 * nodes) or pci_devices < 2:
+    half of the ``pci_devices`` are root ports with one endpoint each, of which the first ``nics`` have
+    a network interface and the next ``drives`` are NVMe drives of one namespace."""
+    if cpus % (2 * nodes) or pci_devices < 2 or nics + drives > pci_devices // 2:
         raise ValueError(
-            "cpus must be a multiple of twice the nodes, and there is a root port and an endpoint"
+            "cpus must be a multiple of twice the nodes, and pci_devices twice the NICs and drives"
         )
     tree = _Tree(path)
     places = _places(cpus, nodes)
@@ -29,7 +32,7 @@ def build(path: Path, *, cpus: int, irqs: int, pci_devices: int, nodes: int) -> 
     _kernel(tree, cpus, hot)
     _cpus(tree, cpus, nodes, places, hot)
     _nodes(tree, cpus, places)
-    endpoints = _pci(tree, pci_devices, places)
+    endpoints = _pci(tree, pci_devices, places, nics, drives)
     _irqs(tree, cpus, irqs, endpoints, places, hot)
     return path
 
@@ -197,7 +200,7 @@ def _nodes(tree: _Tree, cpus: int, places: list[list[int]]) -> None:
         )
 
 
-def _pci(tree: _Tree, count: int, places: list[list[int]]) -> list[tuple[str, int]]:
+def _pci(tree: _Tree, count: int, places: list[list[int]], nics: int, drives: int) -> list[tuple[str, int]]:
     """Write the PCI tree; addresses of the endpoints and their nodes."""
     endpoints = []
     for number in range(count // 2):
@@ -208,7 +211,14 @@ def _pci(tree: _Tree, count: int, places: list[list[int]]) -> list[tuple[str, in
         endpoint = f"{domain:04x}:{slot + 1:02x}:00.0"
         cpulist = format_list(places[node])
         _function(tree, f"{root}/{port}", port, 0x060400, 0x352A, node, cpulist, "pcieport")
-        _function(tree, f"{root}/{port}/{endpoint}", endpoint, 0x020000, 0x1021, node, cpulist, "mlx5_core")
+        folder = f"{root}/{port}/{endpoint}"
+        drive = nics <= number < nics + drives
+        kind, driver = (0x010802, "nvme") if drive else (0x020000, "mlx5_core")
+        _function(tree, folder, endpoint, kind, 0x1021, node, cpulist, driver)
+        if drive:
+            _drive(tree, folder, number - nics, node)
+        elif number < nics:
+            _interface(tree, folder, number)
         endpoints.append((endpoint, node))
     return endpoints
 
@@ -241,6 +251,62 @@ def _function(
     tree.link(f"sys/bus/pci/devices/{address}", "../../../" + folder.removeprefix("sys/"))
     marker = f"sys/bus/pci/drivers/{driver}/new_id"
     tree.file(marker, "")
+
+
+def _interface(tree: _Tree, folder: str, number: int) -> None:
+    own = f"{folder}/net/eth{number}"
+    tree.files(
+        own,
+        {
+            "operstate": "up",
+            "carrier": 1,
+            "carrier_changes": 2,
+            "speed": 100000,
+            "duplex": "full",
+            "mtu": 1500,
+            "flags": "0x1003",
+            "type": 1,
+            **{f"queues/rx-{queue}/rps_cpus": "0" for queue in range(4)},
+            "statistics/rx_packets": 1000000,
+            "statistics/tx_packets": 1000000,
+            **{
+                f"statistics/{way}_{what}": 0
+                for way in ("rx", "tx")
+                for what in ("errors", "dropped", "fifo_errors", "missed_errors")
+            },
+        },
+    )
+    tree.link(f"{own}/device", "../..")
+    tree.link(f"sys/class/net/eth{number}", "../../" + own.removeprefix("sys/"))
+
+
+def _drive(tree: _Tree, folder: str, number: int, node: int) -> None:
+    name = f"nvme{number}"
+    own, disk = f"{folder}/nvme/{name}", f"{folder}/nvme/{name}/{name}n1"
+    tree.files(
+        own,
+        {
+            "transport": "pcie",
+            "state": "live",
+            "model": "A drive that nobody makes",
+            "serial": f"S{number}",
+            "firmware_rev": "1",
+            "numa_node": node,
+            "queue_count": 5,
+            "power/pm_qos_latency_tolerance_us": 0,
+        },
+    )
+    tree.files(
+        disk,
+        {
+            "size": 2048,
+            "queue/rotational": 0,
+            "queue/scheduler": "[none] mq-deadline",
+            "queue/write_cache": "write back",
+        },
+    )
+    tree.link(f"sys/class/nvme/{name}", "../../" + own.removeprefix("sys/"))
+    tree.link(f"sys/block/{name}n1", "../" + disk.removeprefix("sys/"))
 
 
 def _irqs(

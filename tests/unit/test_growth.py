@@ -58,16 +58,19 @@ SIZES = {
     "cpus": ({"cpus": 16}, {"cpus": 32}, {"cpus": 64}),
     "irqs": ({"irqs": 64}, {"irqs": 128}, {"irqs": 256}),
     "pci_devices": ({"pci_devices": 32}, {"pci_devices": 64}, {"pci_devices": 128}),
+    "nics": ({"nics": 4}, {"nics": 8}, {"nics": 16}),
+    "drives": ({"drives": 4}, {"drives": 8}, {"drives": 16}),
     "nodes": ({"nodes": 2}, {"nodes": 4}, {"nodes": 8}),
     "everything": tuple(
-        {"cpus": n, "irqs": 2 * n, "pci_devices": n, "nodes": n // 8} for n in (16, 32, 64)
+        {"cpus": n, "irqs": 2 * n, "pci_devices": n, "nodes": n // 8, "nics": n // 4, "drives": n // 4}
+        for n in (16, 32, 64)
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", SIZES)
 def test_twice_the_machine_is_at_most_twice_the_work(tmp_path: Path, what: str) -> None:
-    base = {"cpus": 32, "irqs": 32, "pci_devices": 16, "nodes": 2}
+    base = {"cpus": 32, "irqs": 32, "pci_devices": 32, "nodes": 2}
     work(tmp_path / "first", **base)  # what is imported and compiled once is not counted below
     small, middle, large = (
         work(tmp_path / str(number), **{**base, **size}) for number, size in enumerate(SIZES[what])
