@@ -52,3 +52,22 @@ def test_doctor_on_a_captured_machine(form, tmp_path):
     done = run("doctor", "--snapshot", "box", "--format", form, "--fail-on", "never", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "hwtune" in done.stdout
+
+
+# What reads captures and the texts that somebody pasted: nothing of it is there on a live machine.
+OF_SNAPSHOTS = (
+    *("hwtune.host.captured", "hwtune.host.archive", "hwtune.host.documents", "hwtune.host.recognise"),
+    *("hwtune.host.prompts", "hwtune.text.lspci", "hwtune.text.lscpu", "hwtune.text.numactl"),
+    *("hwtune.text.edac_util", "hwtune.text.cyclictest", "hwtune.text.ibstat", "hwtune.text.ip_link"),
+    *("hwtune.text.nvidia_smi_q", "hwtune.text.nvidia_smi_xml", "hwtune.text.nvidia_topo"),
+    *("hwtune.text.nvlink_status", "hwtune.text.smart_log", "hwtune.text.smartctl"),
+)
+
+
+def test_a_live_doctor_is_not_asked_to_read_texts(tmp_path):
+    program = PROGRAM.format(unused=UNUSED + OF_SNAPSHOTS)
+    done = subprocess.run(
+        [sys.executable, "-c", program, "doctor", "--fail-on", "never"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
