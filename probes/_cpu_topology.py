@@ -28,6 +28,7 @@ _DIE = ("die_cpus_list", "die_cpus")
 _CLUSTER = ("cluster_cpus_list", "cluster_cpus")
 
 _TOPOLOGY = f"{BASE}/cpu*/topology"
+_EACH = f"{BASE}/cpu*/online"
 _NO_CLUSTER = 0xFFFF  # BAD_APICID, which x86 prints where it knows of no clusters
 
 
@@ -38,6 +39,11 @@ def read(host: Host, cpus: Cpus, cpuinfo: Fact[CpuInfo]) -> list[Cpu]:
     _read_lists(host, cpus)
     if not cpus.online.known:
         cpus.online = _derive_online(host, cpus.online, folders, cpuinfo)
+        if cpus.online.source == _EACH and not cpus.offline.known:
+            up = frozenset(cpus.online.get())
+            off = [n for n in folders.value or [] if n not in up]
+            if off:  # that none says so of itself proves nothing where the list is missing
+                cpus.offline = known(off, _EACH)
     mine = set(folders.value or [])
     listed = cpus.online if cpus.online.known else cpus.present
     cpus.cpus = [Cpu(id=number) for number in sorted(mine | set(listed.value or []))]
@@ -88,7 +94,7 @@ def _derive_online(
     the online CPUs only; else the reason why the list itself is missing."""
     states = [(cpu, _is_online(host, cpu)) for cpu in folders.value or []]
     if states and all(state is not None for _, state in states):
-        return known([cpu for cpu, state in states if state], f"{BASE}/cpu*/online")
+        return known([cpu for cpu, state in states if state], _EACH)
     if cpuinfo.known and cpuinfo.get().cpus:
         return known(cpuinfo.get().cpus, cpuinfo.source)
     return missing

@@ -262,9 +262,10 @@ def _offline(machine: Machine) -> Fact[list[int]]:
     if cpus.present.known and cpus.online.known:
         online = set(cpus.online.get())
         return known([c for c in cpus.present.get() if c not in online], cpus.present.source)
-    # the kernel's list also names CPUs that are not there; an empty one leaves no question
+    # The kernel's list also names CPUs that are not there; an empty one leaves no question, nor do
+    # CPUs that say it of themselves, each in its folder.
     told = cpus.offline
-    if told.known and (not told.get() or not told.source.startswith("/sys/")):
+    if told.known and (not told.get() or told.source != f"{BASE}/offline"):
         return told
     return cpus.present if not cpus.present.known else cpus.online
 

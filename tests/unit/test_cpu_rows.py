@@ -622,6 +622,15 @@ def test_offline_where_lists_are_missing(tmp_path: Path) -> None:
     assert row(tmp_path / "2", "cpu.offline", files, without=[f"{CPU}/present"]).outcome == "unknown"
 
 
+def test_offline_cpus_that_say_so_themselves(tmp_path: Path) -> None:
+    """A capture without any list, in which each CPU has its folder."""
+    lists = [f"{CPU}/{name}" for name in ("present", "possible", "online", "offline")]
+    gone = {f"{CPU}/cpu{n}/online": "0\n" for n in (6, 7)}
+    finding = only(row(tmp_path, "cpu.offline", {**healthy(), **gone}, without=lists))
+    assert (finding.subject, finding.severity) == ("cpu:6-7", "warning")
+    assert finding.evidence[0].source == f"{CPU}/cpu*/online"
+
+
 # -- cpu.microcode-mitigations ---------------------------------------------------------------
 
 
