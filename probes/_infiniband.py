@@ -203,6 +203,7 @@ def _from_text(port: IbPort, fields: dict[str, str], path: str) -> None:
         return known(fields[name], path).map(parse)
 
     port.link_layer = port.link_layer.or_else(take("Link layer", _layer))
+    port.adapter = port.adapter.or_else(take("CA type", str))
     port.state = port.state.or_else(take("State", ibstat.state))
     port.physical_state = port.physical_state.or_else(take("Physical state", ibstat.physical_state))
     _set_rate(port, port.rate_text.or_else(take("Rate", _rate_text)))

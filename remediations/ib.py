@@ -176,6 +176,10 @@ def rate(machine: Machine, profile: Profile) -> Verdict:
     return verdict
 
 
+# A port that is slower than others with the chip may be of a board for less: a note, no more.
+_CHIP = "chip "
+
+
 def _kind(machine: Machine, port: IbPort) -> str | None:
     """What ports are alike by: the board, or the card's ids."""
     layer = port.link_layer.value
@@ -183,6 +187,8 @@ def _kind(machine: Machine, port: IbPort) -> str | None:
         return None
     if port.board_id.known:
         return f"{layer} {port.board_id.get()}"
+    if port.adapter.known and port.adapter.get():
+        return f"{layer} {_CHIP}{port.adapter.get()}"
     device = machine.pci.by_address().get(port.pci_address.value or "") if port.pci_address.known else None
     if device is None or not (device.vendor.known and device.device.known and device.subsystem_device.known):
         return None
@@ -209,13 +215,17 @@ def _slow(
 ) -> bool:
     now, name = port.rate_gbps.get(), call_port(port)
     wanted = profile.nic.ib_rate_min_gbps
-    most, count = usual.get(_kind(machine, port) or "", (0.0, 0))
+    kind = _kind(machine, port) or ""
+    most, count = usual.get(kind, (0.0, 0))
+    chip = _CHIP in kind
     says = _interface_says(machine, port)
     message, better = "", 0.0
+    severity = "info" if _is_ethernet(port) else "error" if wanted and now < wanted else None
     if wanted and now < wanted and not _is_ethernet(port):
         message, better = f"the profile wants {wanted} Gb/s", float(wanted)
     elif now < most:
-        message, better = f"{count} ports of the same kind run at {most:g} Gb/s", most
+        like, severity = ("whose card has the same chip", "info") if chip else ("of the same kind", severity)
+        message, better = f"{count} ports {like} run at {most:g} Gb/s", most
     elif says is not None and says[1] > now * 1.01:
         message, better = f"its interface {says[0]} says {says[1]:g} Gb/s", says[1]
     elif port.lanes.value == 1 and port.link_layer.value == "InfiniBand":
@@ -230,7 +240,7 @@ def _slow(
         f"{name} runs at {now:g} Gb/s; {message}.",
         *items,
         advice=f"Check cable, transceiver and switch port of {name}: which speed and width each end offers.",
-        severity="info" if _is_ethernet(port) else "error" if wanted and now < wanted else None,
+        severity=severity,
     )
     return True
 

@@ -72,6 +72,7 @@ class IbPort(msgspec.Struct):
     numa_node: Fact[int] = not_probed()
     firmware: Fact[str] = not_probed()
     board_id: Fact[str] = not_probed()
+    adapter: Fact[str] = not_probed()  # MT4129: the chip, as ibstat says; boards of several rates have it
     netdevs: list[str] = []
     counters: Fact[dict[str, int]] = not_probed()  # of errors, and packets received
 

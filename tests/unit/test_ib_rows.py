@@ -140,6 +140,22 @@ def test_one_port_slower_than_its_kind(tmp_path: Path) -> None:
     assert (found.evidence[0].value, found.evidence[0].expected) == ("200 Gb/sec (4X HDR)", "400 Gb/s")
 
 
+def test_one_port_slower_than_others_with_its_chip(tmp_path: Path) -> None:
+    """ibstat names the chip and not the board: a card for half the rate may have it too."""
+    rates = {f"mlx5_{n}": ("MT4129", 400) for n in range(4)} | {
+        "mlx5_4": ("MT4129", 200),
+        "mlx5_5": ("MT4123", 100),
+    }
+    text = "".join(
+        f"CA '{device}'\n\tCA type: {chip}\n\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n"
+        f"\t\tRate: {gbps}\n\t\tLink layer: InfiniBand\n"
+        for device, (chip, gbps) in rates.items()
+    )
+    found = only(ask(tmp_path, "ib.rate", {}, complete=False, documents={"ibstat.txt": text}))
+    assert (found.subject, found.severity) == ("ib:mlx5_4/1", "info")
+    assert found.message == "mlx5_4/1 runs at 200 Gb/s; 4 ports whose card has the same chip run at 400 Gb/s."
+
+
 def test_another_kind_of_card_may_be_slower(tmp_path: Path) -> None:
     """Eight rails at 400 Gb/s and a bond of Ethernet ports at 200."""
     bond = ib_port(
