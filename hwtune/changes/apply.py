@@ -14,7 +14,7 @@ from hwtune.changes.plan import TO_DO
 from hwtune.changes.run import Rehearsal, Run
 from hwtune.changes.system import ChangeError
 from hwtune.changes.targets import from_key
-from hwtune.changes.upkeep import keep
+from hwtune.changes.upkeep import keep, release
 
 if TYPE_CHECKING:
     from hwtune.changes.journal import Journal
@@ -55,7 +55,9 @@ class Applied(msgspec.Struct):
 
     @property
     def changed(self) -> bool:
-        return bool(self.files) or any(o.status in ("changed", "planned") for o in self.outcomes)
+        return bool(self.files or self.commands) or any(
+            o.status in ("changed", "planned") for o in self.outcomes
+        )
 
     @property
     def reboot_required(self) -> bool:
@@ -106,6 +108,7 @@ def _carry_out(plan: Plan, run: Run, command: str) -> Applied:
         failed = keep(run, set_id, names, f"keep the settings of {set_id}")
         again = _withdraw(run, set_id, done, failed, made, outcomes)
         problems += [f"{name}: {why}" for name, why in {**again, **failed}.items()]
+        release(run)
     run.note("end", set=set_id)
     if run.rehearsed:
         for outcome in outcomes.values():
@@ -164,13 +167,15 @@ def _withdraw(
     bad = [c for c in done if any(item.store in failed for item in c.items)]
     if not bad:
         return {}
+    # the files first: a boot in between would set from them what was put back already
+    _note_items(run, set_id, [c for c in done if c not in bad])
+    names = {item.store for c in bad for item in c.items}
+    again = keep(run, set_id, names, f"take back what could not be kept of {set_id}")
     for change in reversed(bad):
         why = "; ".join(failed[s] for s in dict.fromkeys(i.store for i in change.items) if s in failed)
         outcomes[change.id].status = "failed"
         outcomes[change.id].reason = why + _take_back(run, made[change.id])
-    _note_items(run, set_id, [c for c in done if c not in bad])
-    names = {item.store for c in bad for item in c.items}
-    return keep(run, set_id, names, f"take back what could not be kept of {set_id}")
+    return again
 
 
 def _recover(run: Run) -> None:

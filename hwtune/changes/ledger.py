@@ -80,6 +80,7 @@ class ChangeSet:
         self.ended = False
         self.recovered = False
         self.reverting = False
+        self.settled = False  # a revert came to its end
         self.reverted = False
 
     @property
@@ -94,7 +95,7 @@ class ChangeSet:
     @property
     def left_alone(self) -> bool:
         """Whether a revert did all but what someone else had changed."""
-        return self.reverting and any(e.state == KEPT for e in self.entries)
+        return self.settled and any(e.state == KEPT for e in self.entries)
 
     @property
     def status(self) -> str:
@@ -146,6 +147,7 @@ class Ledger:
         elif kind == "reverting":
             found.reverting = True
         elif kind == "reverted":
+            found.settled = True
             found.reverted = not any(e.state == KEPT for e in found.entries)
 
     def _intend(self, found: ChangeSet, record: dict[str, Any]) -> None:

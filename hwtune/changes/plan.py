@@ -131,25 +131,27 @@ class _Look:
         except ChangeError as error:
             planned.status, planned.reason = IMPOSSIBLE, str(error)
             return planned
-        planned.items = [] if self.runtime_only else compiled.items
-        self._show(planned, compiled.items)
+        planned.items = compiled.items
+        self._show(planned)
         planned.status, planned.reason = self._judge(planned)
+        if self.runtime_only:
+            planned.items = []
         if planned.status == TO_DO:
             self._claim(planned)
         return planned
 
-    def _show(self, planned: PlannedChange, items: Sequence[Item]) -> None:
+    def _show(self, planned: PlannedChange) -> None:
         if planned.targets:
             planned.before = "; ".join(t.target.show(t.before) for t in planned.targets)
             planned.after = "; ".join(t.target.show(t.after) for t in planned.targets)
             return
         known = stores()
         before = []
-        for item in items:
+        for item in planned.items:
             running = known[item.store].running(self.system, item) if item.store in known else None
             before.append(self.kept.get((item.store, item.key), "") if running is None else running)
         planned.before = "; ".join(value or "not set" for value in before)
-        planned.after = "; ".join(item.value or "not set" for item in items)
+        planned.after = "; ".join(item.value or "not set" for item in planned.items)
 
     def _judge(self, planned: PlannedChange) -> tuple[str, str]:
         gone = [
@@ -159,11 +161,12 @@ class _Look:
         ]
         if gone:
             return IMPOSSIBLE, f"{', '.join(gone)} does not exist here"
+        differs = any(t.differs for t in planned.targets)
         kept = all(self.kept.get((i.store, i.key)) == i.value for i in planned.items)
-        if kept and not any(t.differs for t in planned.targets):
+        if not differs and (kept or (self.runtime_only and planned.targets)):
             return IN_FORCE, "it is so already"
-        if self.runtime_only and planned.change.scope == "boot":
-            return NOT_ALLOWED, "it takes a boot, and --runtime-only was given"
+        if self.runtime_only and (planned.change.scope == "boot" or not planned.targets):
+            return NOT_ALLOWED, "it takes files that last, and --runtime-only was given"
         if planned.disruption and ALLOW[planned.disruption] not in self.allow:
             word = ALLOW[planned.disruption]
             return NOT_ALLOWED, f"it takes a {planned.disruption}; --allow {word} permits it"

@@ -89,6 +89,8 @@ def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
     for change_set in sets:
         if not change_set.reverting:
             run.note("reverting", set=change_set.id)
+    # the files first: a boot in between would set from them what was put back already
+    problems = keep(run, ids[0], _stores_of(sets), f"revert {' '.join(ids)}", force) if ids else {}
     reboot = False
     done = []
     for change_set in sets:
@@ -103,13 +105,13 @@ def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
             outcomes += moved
             reboot |= bool(moved)
         done.append(Reverted(change_set.id, outcomes, []))
-    problems = keep(run, ids[0], _stores_of(sets), f"revert {' '.join(ids)}", force) if ids else {}
     release(run)
     for change_set, reverted in zip(sets, done, strict=True):
         mine = _stores_of([change_set])
         reverted.problems = [f"{name}: {why}" for name, why in problems.items() if name in mine]
         failed = any(o.status == "failed" for o in reverted.outcomes)
-        if not failed and (force or not reverted.problems):
+        over = change_set.settled and change_set.left_alone
+        if not failed and not over and (force or not reverted.problems):
             run.note("reverted", set=change_set.id)
     known = stores()
     reboot |= any(w.store in known and known[w.store].at_boot for w in run.files)

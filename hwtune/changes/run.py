@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from hwtune.changes.ledger import Ledger
-from hwtune.changes.system import ChangeError
+from hwtune.changes.system import ChangeError, temporary_of
+from hwtune.changes.targets import OwnedFile, OwnedLink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -156,14 +157,18 @@ class Rehearsal(Run):
         """What the system would say of files that are not there cannot be known."""
 
     def tidy(self, target: Target) -> None:
-        """It stays; the run itself removes it."""
+        if isinstance(target, (OwnedFile, OwnedLink)):
+            self._values[f"file {temporary_of(target.path)}"] = None
 
     def listed(self, folder: str) -> list[str]:
-        return [
-            name
-            for name in self.system.names(folder)
-            if all(self._values.get(f"{kind} {folder}/{name}", "") is not None for kind in _KINDS)
-        ]
+        names = set(self.system.names(folder))
+        for key, value in self._values.items():
+            kind, _, path = key.partition(" ")
+            if kind in _KINDS and path.rpartition("/")[0] == folder:
+                names.discard(path.rpartition("/")[2])
+                if value is not None:
+                    names.add(path.rpartition("/")[2])
+        return sorted(names)
 
     def note(self, record: str, *, sync: bool = True, **fields: Any) -> None:
         # through JSON, so that values are what the journal would give back

@@ -8,10 +8,13 @@ what wrote them and how to remove them, and names under which they really win.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import jinja2
 
     from hwtune.changes.system import System
 
@@ -57,10 +60,11 @@ class Store(NamedTuple):
     running: Callable[[System, Item], str | None] = _not_told
 
 
-def _template(name: str, **values: object) -> str:
+@cache
+def _environment() -> jinja2.Environment:
     import jinja2
 
-    environment = jinja2.Environment(
+    return jinja2.Environment(
         loader=jinja2.PackageLoader("hwtune", "templates"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -68,12 +72,11 @@ def _template(name: str, **values: object) -> str:
         keep_trailing_newline=True,
         autoescape=False,  # configuration files, not markup
     )
-    return environment.get_template(name).render(**values)
 
 
 def render_template(name: str, **values: object) -> str:
     """A configuration file from ``hwtune/templates``, with the common header."""
-    return _template(name, **values)
+    return _environment().get_template(name).render(**values)
 
 
 def stores() -> dict[str, Store]:

@@ -146,7 +146,7 @@ class System:
         """Replace a file whole: either the old one or the new one is there, whatever happens."""
         place = self._place(path)
         folder = os.path.dirname(place)
-        temporary = _temporary(place)
+        temporary = temporary_of(place)
         try:
             self._discard(temporary)
             handle = os.open(
@@ -170,7 +170,7 @@ class System:
     def write_link(self, path: str, leads_to: str) -> None:
         """Make or replace a symbolic link in one step."""
         place = self._place(path)
-        temporary = _temporary(place)
+        temporary = temporary_of(place)
         try:
             self._discard(temporary)
             os.symlink(leads_to, temporary)
@@ -193,7 +193,7 @@ class System:
     def discard_temporary(self, path: str) -> None:
         """Remove what a crash in the middle of ``write_file`` left beside the file."""
         try:
-            self._discard(_temporary(self._place(path)))
+            self._discard(temporary_of(self._place(path)))
         except OSError as error:
             raise _failed("remove what a crash left beside", path, error) from None
 
@@ -257,7 +257,8 @@ class System:
             os.close(handle)
 
 
-def _temporary(place: str) -> str:
+def temporary_of(place: str) -> str:
+    """Where the new content of a file is written before it takes the file's place."""
     folder, name = os.path.split(place)
     return os.path.join(folder, f".{name}.hwtune-new")
 

@@ -13,7 +13,7 @@ from hwtune.changes.targets import Directory, OwnedFile, OwnedLink, from_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hwtune.changes.ledger import Ledger
+    from hwtune.changes.ledger import Entry, Ledger
     from hwtune.changes.run import Run
     from hwtune.changes.stores import Render
     from hwtune.changes.system import System
@@ -100,7 +100,7 @@ def unfinished(read: Read, ledger: Ledger, system: System) -> tuple[list[str], d
     problems: dict[str, str] = {}
     for name in in_order(names):
         try:
-            if name in ledger.stale or steps(_known(name), items, read, ledger, system):
+            if steps(_known(name), items, read, ledger, system) or name in ledger.stale:
                 open_.append(name)
         except ChangeError as error:
             problems[name] = str(error)
@@ -133,11 +133,15 @@ def keep(run: Run, set_id: str, names: Iterable[str], change: str, force: bool =
 def release(run: Run) -> None:
     """Let go of what stores wrote and nobody needs any more: of files that are as they were before
     hwtune, and of folders that hwtune made, once nothing of hwtune's is in them."""
-    for target, entries in _to_release(run, "file", "link"):
-        if target.same(run.read(target), run.ledger.original(target.key)):
+    for target, entries in _held(run, "file", "link"):
+        original = run.ledger.original(target.key)
+        unwanted = _on_the_way_back(run, entries) or target.same(entries[-1].after, original)
+        if unwanted and target.same(run.read(target), original):
             for entry in entries:
                 run.note("restored", sync=False, set=entry.set_id, n=entry.n, why="")
-    for target, entries in sorted(_to_release(run, "directory"), key=lambda t: t[0].key, reverse=True):
+    for target, entries in sorted(_held(run, "directory"), key=lambda t: t[0].key, reverse=True):
+        if not _on_the_way_back(run, entries):
+            continue
         why = ""
         if run.read(target) is not None:
             path = target.key.partition(" ")[2]
@@ -153,17 +157,19 @@ def release(run: Run) -> None:
             run.note("restored", sync=False, set=entry.set_id, n=entry.n, why=why)
 
 
-def _to_release(run: Run, *kinds: str) -> list[tuple[Target, list[Any]]]:
-    """Files of stores, and folders, that only sets hold which are on their way back."""
+def _held(run: Run, *kinds: str) -> list[tuple[Target, list[Entry]]]:
+    """Files of stores, and folders, with the entries that hold them."""
     found = []
     for key in run.ledger.held_targets():
         entries = run.ledger.holders(key)
         kind = key.partition(" ")[0]
-        if kind not in kinds or not (kind == "directory" or all(e.store for e in entries)):
-            continue
-        if all(run.ledger.sets[e.set_id].reverting for e in entries):
+        if kind in kinds and (kind == "directory" or all(e.store for e in entries)):
             found.append((from_key(key), entries))
     return found
+
+
+def _on_the_way_back(run: Run, entries: Sequence[Entry]) -> bool:
+    return all(run.ledger.sets[e.set_id].reverting for e in entries)
 
 
 def _holds_below(run: Run, folder: str, name: str) -> bool:

@@ -60,9 +60,8 @@ def verify(ledger: Ledger, system: System, machine: Machine | None) -> list[Veri
 
 
 def _is_back(entry: Entry, ledger: Ledger) -> bool:
-    """Whether what was written last is what a revert puts back."""
-    original = ledger.original(entry.target)
-    return ledger.sets[entry.set_id].reverting and same(entry.target, entry.after, original)
+    """Whether what was written last is what was there before hwtune: it holds nothing there."""
+    return bool(entry.store) and same(entry.target, entry.after, ledger.original(entry.target))
 
 
 def _look(entry: Entry, ledger: Ledger, system: System, booted: bool) -> Verified:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from hwtune.changes import apply as apply_
 from hwtune.changes import kinds
+from hwtune.changes import revert as revert_
+from hwtune.changes.journal import Journal
+from hwtune.changes.ledger import Ledger
+from hwtune.changes.plan import Plan, make_plan
+from hwtune.changes.verify import Verified, verify
 from hwtune.diagnosis.engine import RowResult
 from hwtune.diagnosis.verdict import Finding
 from tests.support import Content, Directory, Link, tree
-from tests.support.fake_kernel import BOOT_ID, MENU, UNITS, FakeKernel, menu
+from tests.support.fake_kernel import BOOT_ID, MENU, UNITS, FakeKernel, Tree, menu
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
+
+    from hwtune.changes.apply import Applied
+    from hwtune.changes.revert import WayBack
 
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 GOVERNORS = [f"/sys/devices/system/cpu/cpufreq/policy{n}/scaling_governor" for n in (0, 1)]
@@ -97,3 +107,67 @@ def findings(wanted: Sequence[Any]) -> list[RowResult]:
     """What a row would say that asks for these changes."""
     finding = Finding("machine", "made for a test", [], list(wanted))
     return [RowResult("test.row", "finding", "warning", "runtime", "", "", [finding], [], [])]
+
+
+class Box:
+    """The small box with its journal beside it, and what hwtune does to it."""
+
+    def __init__(self, folder: Path, extra: Mapping[str, Content] | None = None) -> None:
+        self.kernel = make(folder)
+        tree(folder / "root", extra or {})
+        self.root = folder / "root"
+        self.tree = Tree(self.kernel.root)
+        self.folder = str(folder / "hwtune")
+        self.journal = Journal(self.folder)
+        self.boots = 1
+
+    @property
+    def ledger(self) -> Ledger:
+        return Ledger(Journal(self.folder).records().records)
+
+    def plan(
+        self, *wanted: Any, allow: Sequence[str] = ("boot", "service", "link"), runtime_only: bool = False
+    ) -> Plan:
+        return make_plan(findings(wanted), self.kernel, self.ledger, allow, runtime_only)
+
+    def rehearse(self, *wanted: Any, **options: Any) -> Applied:
+        return apply_.rehearse(self.plan(*wanted, **options), Journal(self.folder), self.kernel)
+
+    def apply(self, *wanted: Any, **options: Any) -> Applied:
+        with self._open() as journal:
+            plan = self.plan(*wanted, **options)
+            return apply_.apply(plan, journal, self.kernel, "hwtune apply")
+
+    def revert(self, *ids: str | None, force: bool = False) -> WayBack:
+        """These sets, or all."""
+        with self._open() as journal:
+            return revert_.revert_all(self._sets(ids), journal, self.kernel, force)
+
+    def rehearse_revert(self, *ids: str | None, force: bool = False) -> WayBack:
+        return revert_.rehearse(self._sets(ids), Journal(self.folder), self.kernel, force)
+
+    def verify(self) -> dict[str, Verified]:
+        return {v.target: v for v in verify(self.ledger, self.kernel, None)}
+
+    def reboot(self) -> None:
+        """The kernel's values go back to what a boot gives; nobody sets any."""
+        self.boots += 1
+        self.kernel.put(BOOT_ID, f"boot-{self.boots}\n")
+        for path, value in DEFAULTS.items():
+            self.kernel.put(path, value + "\n")
+
+    def read(self, path: str) -> str:
+        return self.kernel.content(path).rstrip("\n")
+
+    def _sets(self, ids: Sequence[str | None]) -> list[Any]:
+        ledger = self.ledger
+        return [ledger.sets[str(i)] for i in ids] if ids else list(reversed(ledger.active_sets()))
+
+    @contextmanager
+    def _open(self) -> Iterator[Journal]:
+        journal = Journal(self.folder)
+        journal.open("a test")
+        try:
+            yield journal
+        finally:
+            journal.close()
