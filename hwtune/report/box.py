@@ -8,6 +8,8 @@ from hwtune.model.intent import hot_cpus
 from hwtune.text.cpulist import show_list
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hwtune.fact import Fact
     from hwtune.model import Machine
     from hwtune.model.pci import Link
@@ -80,10 +82,17 @@ def _node(
     return line
 
 
+def _counts(names: Iterable[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
 def _grouped(parts: list[str]) -> list[str]:
     """Parts as they are; those that are equal are counted, those that differ in their first word
     alone (drives, ports) are named together."""
-    counted = {part: parts.count(part) for part in dict.fromkeys(parts)}
+    counted = _counts(parts)
     alike: dict[str, list[str]] = {}
     for part, count in counted.items():
         name, _, rest = part.partition(" ")
@@ -169,10 +178,10 @@ def _devices(machine: Machine) -> list[tuple[int | None, str]]:
         if not nic.virtual:
             speed = _speed(nic.speed_mbps.value)
             found.append((_where(nic.numa_node), " ".join(p for p in (nic.name, speed) if p)))
-    ports = [port.device for port in machine.network.ib_ports]
+    ports = _counts(port.device for port in machine.network.ib_ports)
     for port in machine.network.ib_ports:
         rate = f"{port.rate_gbps.get():g} Gb/s" if port.rate_gbps.known else ""
-        name = port.device if ports.count(port.device) == 1 else f"{port.device}/{port.port}"
+        name = port.device if ports[port.device] == 1 else f"{port.device}/{port.port}"
         found.append((_where(port.numa_node), " ".join(p for p in (name, rate) if p)))
     return found + _only_in_pci(machine)
 

@@ -83,18 +83,19 @@ def common_fix(findings: Sequence[Finding]) -> Fix | None:
 def unread(diagnosis: Diagnosis) -> list[Unread]:
     """What is unknown, by what would make it known, so that one remedy is read once. Rows that
     found something and could not judge the rest are among them."""
-    groups: dict[str, dict[str, list[str]]] = {}
+    # the innermost: reasons in their order, each once
+    groups: dict[str, dict[str, dict[str, None]]] = {}
     for result in diagnosis.results:
         for item in result.unknowns:
             remedy = item.remedy or (_MORE if "is not in the snapshot" in item.reason else "")
-            reasons = groups.setdefault(remedy, {}).setdefault(result.id, [])
-            if item.reason not in reasons:
-                reasons.append(item.reason)
+            groups.setdefault(remedy, {}).setdefault(result.id, {})[item.reason] = None
         if result.outcome == UNKNOWN and not result.unknowns:  # a row that came to no verdict
-            groups.setdefault("", {})[result.id] = [result.reason]
+            groups.setdefault("", {})[result.id] = {result.reason: None}
     if "" in groups:
         groups[""] = groups.pop("")  # last
-    return [Unread(remedy, rows) for remedy, rows in groups.items()]
+    return [
+        Unread(remedy, {id: list(reasons) for id, reasons in rows.items()}) for remedy, rows in groups.items()
+    ]
 
 
 def unread_title(diagnosis: Diagnosis) -> str:
