@@ -65,13 +65,17 @@ def source(machine: Machine, profile: Profile) -> Verdict:
         items.append(evidence(unstable.source, unstable.line))
         why = f": the {_tsc_line(unstable)}"
     slow = name in _SLOW
-    message = (
-        f"The clock is {name}{why}; every clock_gettime() is a system call that reads one shared register."
-        if slow
-        else f"The clock is {name}, which the profile does not accept{why}."
-    )
+    message = f"The clock is {name}, which the profile does not accept{why}."
+    if name == "jiffies":
+        message = f"The clock is jiffies{why}: it moves with the tick alone, by 1 to 10 ms at a time."
+    elif slow:
+        message = f"The clock is {name}{why}; every clock_gettime() is a system call that reads one shared register."
     mend = _mend(machine, accepted)
     return verdict.finding("clock", message, *items, **mend, severity=None if slow else "warning")
+
+
+# Boards of x86 alone have these (drivers/clocksource/acpi_pm.c, arch/x86/kernel/hpet.c).
+_X86 = ("hpet", "acpi_pm")
 
 
 def _expected(machine: Machine, accepted: list[str]) -> str:
@@ -80,7 +84,8 @@ def _expected(machine: Machine, accepted: list[str]) -> str:
     own = [name for name in accepted if available.known and name in available.get()]
     if own:
         return " or ".join(own)
-    return "tsc" if machine.clock.tsc_flags.known else " or ".join(accepted)
+    x86 = machine.clock.tsc_flags.known or machine.clock.tsc_unstable.known
+    return "tsc" if x86 or machine.clock.source.value in _X86 else " or ".join(accepted)
 
 
 def _mend(machine: Machine, accepted: list[str]) -> dict[str, Any]:

@@ -80,6 +80,14 @@ def test_a_source_that_is_neither_good_nor_slow(tmp_path: Path) -> None:
     assert accepted.outcome == "ok"
 
 
+def test_boards_with_hpet_are_to_have_a_tsc(tmp_path: Path) -> None:
+    (finding,) = _row(tmp_path / "a", "clock.source", _sources("acpi_pm", "acpi_pm")).findings
+    assert finding.evidence[0].expected == "tsc"
+    (finding,) = _row(tmp_path / "b", "clock.source", _sources("jiffies", "jiffies")).findings
+    assert "arch_sys_counter" in finding.evidence[0].expected
+    assert "moves with the tick alone" in finding.message
+
+
 def test_a_source_not_told(tmp_path: Path) -> None:
     assert _row(tmp_path, "clock.source", {"/proc/version": "x"}).outcome == "unknown"
     assert _row(tmp_path, "clock.source", {"/proc/version": "x"}, complete=True).outcome == "not-applicable"
