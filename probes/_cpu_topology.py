@@ -65,13 +65,21 @@ def _numbers(names: list[str]) -> list[int]:
 
 
 def _read_lists(host: Host, cpus: Cpus) -> None:
-    cpus.possible = host.parse(f"{BASE}/possible", parse_list)
-    cpus.present = host.parse(f"{BASE}/present", parse_list)
-    cpus.online = host.parse(f"{BASE}/online", parse_list)
+    cpus.possible = host.parse(f"{BASE}/possible", _some)
+    cpus.present = host.parse(f"{BASE}/present", _some)
+    cpus.online = host.parse(f"{BASE}/online", _some)
     cpus.offline = _told_offline(host, cpus)
     cpus.isolated = host.parse(f"{BASE}/isolated", parse_list)
     cpus.nohz_full = host.parse(f"{BASE}/nohz_full", parse_list)
     cpus.smt_control = host.text(f"{BASE}/smt/control")
+
+
+def _some(text: str) -> list[int]:
+    """A list that cannot be empty: there is a CPU that prints it."""
+    cpus = parse_list(text)
+    if not cpus:
+        raise ValueError("no CPU in it")
+    return cpus
 
 
 def _told_offline(host: Host, cpus: Cpus) -> Fact[list[int]]:

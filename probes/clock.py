@@ -44,13 +44,18 @@ _TIMESYNCD = "/run/systemd/timesync/synchronized"
 
 def read(host: Host) -> Clock:
     clock = Clock()
-    clock.source = host.text(f"{_SOURCE}/current_clocksource")
+    clock.source = host.parse(f"{_SOURCE}/current_clocksource", _word)
     clock.available = host.text(f"{_SOURCE}/available_clocksource").map(str.split)
     clock.tsc_flags = _tsc_flags(host)
     _read_log(host, clock)
     _read_synchronization(host, clock)
     clock.ptp_clocks = _ptp_clocks(host)
     return clock
+
+
+def _word(text: str) -> str:
+    (word,) = text.split()
+    return word
 
 
 def _tsc_flags(host: Host) -> Fact[list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwtune.fact import ABSENT, INVALID, NOT_CAPTURED, Fact, gap, known
+from hwtune.fact import ABSENT, INVALID, NOT_CAPTURED, UNREADABLE, Fact, gap, known
 from hwtune.model.kernel import Kernel, KernelArgument
 from hwtune.probes import _boot, _kconfig, _kernel_log, _sysctl
 from hwtune.text import cmdline
@@ -124,7 +124,14 @@ def _lockdown(host: Host, found: Kernel, whole_log: bool) -> Fact[str]:
         asked = found.argument_values("lockdown")
         level = asked[-1] if asked and asked[-1] in ("integrity", "confidentiality") else "on"
         return known(level, line.source)
-    return known("none", found.log_known.source) if whole_log and told.absent else told
+    if not told.absent:
+        return told
+    if whole_log:
+        return known("none", found.log_known.source)
+    securityfs = host.names("/sys/kernel/security")
+    if securityfs.value == []:
+        return gap(UNREADABLE, told.source, "securityfs is not mounted")
+    return told
 
 
 def _unknown(text: str) -> list[str]:

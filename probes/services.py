@@ -237,7 +237,7 @@ def _processes(host: Host) -> Fact[set[str]]:
     for number in numbers.get():
         if number.isdecimal():
             name = host.text(f"/proc/{number}/comm")
-            if name.known:
+            if name.known and name.get():  # a process may call itself nothing, as some units have none
                 running.add(name.get())
     if not running:
         return gap(ABSENT, "/proc/*/comm")

@@ -47,6 +47,7 @@ def bandwidth(gts: float, width: int) -> float:
         return gts * width * _OLD_ENCODING
     return gts * width * (_ENCODING if gts <= 32 else 1)
 
+
 class Endpoint(NamedTuple):
     """A device on whose link a hot path may wait. ``device`` is None where only the GPU's driver
     told of it, ``port`` where the port above it is not known."""
@@ -205,6 +206,9 @@ def gts(speed: float) -> str:
 def no_devices(verdict: Verdict, machine: Machine) -> Verdict:
     """The verdict of a row that found no device to judge."""
     listed = machine.pci.listed
+    unread = [device.class_code for device in machine.pci.devices if device.class_code.unknown]
+    if listed.known and unread:
+        return verdict.unknown("kernel", *unread[:1])
     if listed.known:
         return verdict.not_applicable("there is no GPU, NVMe drive or network card on PCI Express")
     if listed.absent:

@@ -54,19 +54,34 @@ def swappiness(machine: Machine, profile: Profile) -> Verdict:
     value = sysctl_number(machine, key)
     if value.absent:
         return verdict.not_applicable("this kernel cannot swap (CONFIG_SWAP)")
-    if machine.memory.swaps.known and not machine.memory.swaps.get():
+    areas = _has_swap(machine)
+    if areas.value is False:
         return verdict.not_applicable("no swap area is in use, so that vm.swappiness decides nothing")
     if not value.known:
         return verdict.unknown(f"sysctl:{key}", value)
     most = profile.memory.swappiness_max
     if value.get() <= most:
         return verdict.ok(fact_evidence(value, f"at most {most}"))
+    if not areas.known:
+        return verdict.unknown(f"sysctl:{key}", areas)
     return verdict.finding(
         f"sysctl:{key}",
         "The kernel is free to swap out idle memory of processes in favour of file cache.",
         fact_evidence(value, f"at most {most}"),
         **fix(machine, SysctlChange(key, str(most))),
     )
+
+
+def _has_swap(machine: Machine) -> Fact[bool]:
+    """Whether there is any: by the list of areas, else by the sum that meminfo tells."""
+    areas = machine.memory.swaps.map(bool)
+    return areas if areas.known else areas.or_else(machine.memory.meminfo.map(_swap_total))
+
+
+def _swap_total(meminfo: dict[str, int]) -> bool:
+    if "SwapTotal" not in meminfo:
+        raise ValueError("no SwapTotal in it")
+    return meminfo["SwapTotal"] > 0
 
 
 def _use(area: SwapArea) -> str:

@@ -276,6 +276,9 @@ def _the_rest(verdict: Verdict, machine: Machine, field: str) -> Verdict:
         verdict.not_applicable("the devices here do not report errors (no Advanced Error Reporting)")
     if verdict.findings or verdict.good or verdict.unknowns or verdict.inapplicable:
         return verdict
+    unread = [device.class_code for device in machine.pci.devices if device.class_code.unknown]
+    if unread:
+        return verdict.unknown("kernel", *unread[:1])
     if machine.pci.listed.known or machine.pci.listed.absent:
         return verdict.not_applicable("there is no PCI Express device whose errors could be known")
     return verdict.unknown("kernel", machine.pci.listed, log)

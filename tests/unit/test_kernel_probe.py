@@ -347,6 +347,15 @@ def test_lockdown(
     assert read(tmp_path, files, complete=True, libraries=log(*lines)).lockdown.value == expected
 
 
+def test_lockdown_where_securityfs_is_not_mounted(tmp_path: Path) -> None:
+    """The directory is there for whoever mounts it; what is in it shows that somebody has."""
+    lost = log("the beginning is lost")
+    empty = {"/sys/kernel/security": Directory()}
+    assert read(tmp_path / "a", empty, complete=True, libraries=lost).lockdown.gap == "unreadable"
+    mounted = {"/sys/kernel/security/lsm": "capability\n"}
+    assert read(tmp_path / "b", mounted, complete=True, libraries=lost).lockdown.gap == "absent"
+
+
 def test_the_part_can_be_written_as_json(tmp_path: Path) -> None:
     import msgspec
 

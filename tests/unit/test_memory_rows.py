@@ -48,7 +48,7 @@ def test_sysctls(tmp_path: Path, id: str, key: str, good: int, bad: int, target:
     path = "/proc/sys/" + key.replace(".", "/")
     assert _row(tmp_path, id, {path: f"{good}\n"}).outcome == "ok"
 
-    result = _row(tmp_path, id, {path: f"{bad}\n"})
+    result = _row(tmp_path, id, {path: f"{bad}\n", "/proc/swaps": DISK})
     assert result.outcome == "finding"
     (finding,) = result.findings
     assert finding.subject == f"sysctl:{key}"
@@ -80,13 +80,34 @@ def test_without_swap_swappiness_decides_nothing(tmp_path: Path) -> None:
     assert _row(tmp_path, "memory.swappiness", {**files, "/proc/swaps": UNUSED}).outcome == "finding"
 
 
+@pytest.mark.parametrize(
+    ("meminfo", "outcome"),
+    [
+        ("SwapTotal: 8 kB\n", "finding"),
+        ("SwapTotal: 0 kB\n", "not-applicable"),
+        ("MemFree: 1 kB\n", "unknown"),
+    ],
+)
+def test_swap_by_its_sum(tmp_path: Path, meminfo: str, outcome: str) -> None:
+    """Where the list of areas cannot be read, meminfo tells whether there is any."""
+    files = {
+        "/proc/sys/vm/swappiness": "60",
+        "/proc/swaps": Gap("unreadable"),
+        "/proc/meminfo": f"MemTotal: 9 kB\n{meminfo}",
+    }
+    assert _row(tmp_path, "memory.swappiness", files).outcome == outcome
+
+
 def test_another_profile_may_accept_it(tmp_path: Path) -> None:
     files = {"/proc/sys/vm/swappiness": "60"}
     assert _row(tmp_path, "memory.swappiness", files, profile="gpu-training").outcome == "ok"
     files = {"/proc/sys/vm/compact_unevictable_allowed": "1"}
     assert _row(tmp_path, "memory.compact-unevictable", files, profile="gpu-training").outcome == "ok"
     result = _row(
-        tmp_path, "memory.swappiness", {"/proc/sys/vm/swappiness": "5"}, settings=["memory.swappiness_max=1"]
+        tmp_path,
+        "memory.swappiness",
+        {"/proc/sys/vm/swappiness": "5", "/proc/swaps": DISK},
+        settings=["memory.swappiness_max=1"],
     )
     assert result.findings[0].changes == [SysctlChange("vm.swappiness", "1")]
 

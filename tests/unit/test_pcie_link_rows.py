@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from hwtune.diagnosis.engine import probe
 from hwtune.diagnosis.table import find, table
 from hwtune.fact import known
 from hwtune.model.network import IbPort
 from hwtune.profile import load
-from tests.support import host
+from tests.support import Gap, host
 from tests.support.pci import (
     BARE_METAL,
     BRIDGE,
@@ -88,6 +90,15 @@ def test_nothing_to_judge(tmp_path: Path) -> None:
         result = _row(tmp_path, row, files)
         assert result.outcome == "not-applicable"
         assert "no GPU, NVMe drive or network card" in result.reason
+
+
+@pytest.mark.parametrize("row", ["pcie.link-width", "pcie.aer-correctable", "pcie.runtime-pm"])
+def test_a_function_of_unknown_class_may_be_a_drive(tmp_path: Path, row: str) -> None:
+    files: dict[str, Any] = {**drive()}
+    folder = "/sys/devices/pci0000:00/0000:00:01.0/0000:01:00.0"
+    files |= {f"{folder}/{name}": Gap("unreadable") for name in ("uevent", "class", "config")}
+    result = diagnose_one(host(tmp_path, files, complete=True), row)
+    assert (result.outcome, "class" in result.reason or "uevent" in result.reason) == ("unknown", True)
 
 
 def test_no_capture_of_pci_is_unknown(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def test_cgroups_where_systemd_is_older(tmp_path: Path) -> None:
 
 def test_processes_where_there_is_no_systemd(tmp_path: Path) -> None:
     files = {"/proc/1/comm": "init\n", "/proc/77/comm": "irqbalance\n", "/proc/self/comm": "tlp\n"}
+    files["/proc/78/comm"] = "\n"  # prctl(PR_SET_NAME, "") is allowed, and some units have no process
     found = read(tmp_path, files)
     assert states(found) == {"irqbalance": (True, None, "")}
     assert found.active("tuned").get() is False
