@@ -69,7 +69,8 @@ def source(machine: Machine, profile: Profile) -> Verdict:
     if name == "jiffies":
         message = f"The clock is jiffies{why}: it moves with the tick alone, by 1 to 10 ms at a time."
     elif slow:
-        message = f"The clock is {name}{why}; every clock_gettime() is a system call that reads one shared register."
+        read = "every clock_gettime() is a system call that reads one shared register"
+        message = f"The clock is {name}{why}; {read}."
     mend = _mend(machine, accepted)
     return verdict.finding("clock", message, *items, **mend, severity=None if slow else "warning")
 
