@@ -35,7 +35,12 @@ def _render(system: System, items: Sequence[Item]) -> list[Render]:
     configured = _configured(system)
     if configured is not None:
         boot_loader.check_length(configured, names, added)
-    return [Render(PATH, render_template("grub.cfg.j2", names=names, arguments=added))]
+    return [Render(PATH, content(items))]
+
+
+def content(items: Sequence[Item]) -> str:
+    """The drop-in's text."""
+    return render_template("grub.cfg.j2", names=_names(items), arguments=_arguments(items))
 
 
 def _names(items: Sequence[Item]) -> list[str]:

@@ -216,7 +216,8 @@ class Life(RuleBasedStateMachine):
         for path, value in self.all().items():
             if value == before[path]:
                 continue
-            if not force:
+            # files follow from what is in force: one that a crash left unwritten is written now
+            if not force and not (path == OWNED and before[path] is None):
                 assert path not in self.theirs, f"{path} was someone else's, and is gone"
             self.theirs.discard(path)
             if value in self.ever[path]:
