@@ -46,10 +46,12 @@ def read(host: Host, gpu_host: GpuHost) -> list[Gpu]:
         vendor = _VENDORS.get(told.value or "")
         if told.known and not vendor:
             continue
-        kind = (host.text(f"{folder}/class").value or "")[:6]
-        if told.gap in _BAD and kind in ("", *_DISPLAY, _NVSWITCH):
+        function = host.text(f"{folder}/class")
+        kind = (function.value or "")[:6]
+        unread = next((fact for fact in (told, function) if fact.gap in _BAD), None)
+        if unread is not None and kind in ("", *_DISPLAY, _NVSWITCH):
             # it may be a GPU: then the list is not whole
-            gpu_host.listed = told.map(lambda _: True)
+            gpu_host.listed = unread.map(lambda _: True)
         elif vendor and kind in _DISPLAY:
             gpus.append(_gpu(host, folder, normal(name) or name, vendor))
         switches += kind == _NVSWITCH and vendor == "nvidia"

@@ -186,6 +186,8 @@ def _named_by_device(host: Host, otherwise: str) -> Fact[str]:
             words = line.split(None, 2)
             if len(words) > 1 and words[1] in _DEVICES:
                 return known(_DEVICES[words[1]], devices.source)
+    if devices.gap not in (None, ABSENT, NOT_CAPTURED):
+        return Fact(None, devices.source, devices.gap, devices.detail)
     return known("none", otherwise)
 
 

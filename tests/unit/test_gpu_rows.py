@@ -69,6 +69,12 @@ def test_a_function_whose_vendor_cannot_be_read_may_be_a_gpu(tmp_path: Path, kin
     assert diagnose_one(host(tmp_path, files, complete=True), "gpu.driver").outcome == outcome
 
 
+def test_a_function_of_nvidia_whose_class_cannot_be_read_may_be_a_gpu(tmp_path: Path) -> None:
+    files: dict[str, Any] = {**pci_gpu("0000:07:00.0", None)}
+    files[next(path for path in files if path.endswith("/class"))] = Gap("unreadable", "Input/output error")
+    assert diagnose_one(host(tmp_path, files, complete=True), "gpu.driver").outcome == "unknown"
+
+
 def test_amd_gpus_are_not_nvidias(tmp_path: Path) -> None:
     files = pci_gpu("0000:07:00.0", "amdgpu", vendor="0x1002")
     assert diagnose_one(host(tmp_path, files, complete=True), "gpu.driver").outcome == "not-applicable"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from hwtune.probes import virtualization
-from tests.support import Link, host
+from tests.support import Gap, Link, host
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -84,6 +84,11 @@ def test_hypervisor(tmp_path: Path, files: dict[str, str], expected: str | None)
     found = read(tmp_path, files)
     assert found.hypervisor.value == expected
     assert found.is_guest is (None if expected is None else expected != "none")
+
+
+def test_a_bus_that_cannot_be_read_hides_old_hypervisors(tmp_path: Path) -> None:
+    files = {"/proc/cpuinfo": METAL, "/proc/bus/pci/devices": Gap("denied")}
+    assert read(tmp_path, files).hypervisor.gap == "denied"
 
 
 def test_pasted_lscpu(tmp_path: Path) -> None:
