@@ -73,7 +73,18 @@ def attributes(change: PlannedChange) -> Iterator[tuple[str, str]]:
     for planned in change.targets:
         if not isinstance(planned.target, Attribute):
             raise LeftOutError("it is more than a value in a file")
-        yield planned.target.path, one_line(planned.after)
+        value = one_line(planned.after)
+        if planned.target.form == "mask":
+            value = _as_shown(value, str(planned.before))
+        yield planned.target.path, value
+
+
+def _as_shown(mask: str, before: str) -> str:
+    """A mask with the leading zeros and commas with which the kernel shows it, so that a comparison of
+    texts finds it equal."""
+    digits = f"{int(mask.replace(',', ''), 16):x}".rjust(len(before.replace(",", "")), "0")
+    groups = [digits[max(0, end - 8) : end] for end in range(len(digits), 0, -8)]
+    return ",".join(reversed(groups)) if "," in before else digits
 
 
 def irq_path(change: PlannedChange) -> str:

@@ -40,7 +40,7 @@ put() {
 # keep PATH: make standard input the content of a file; true where it was not
 keep() {
     mkdir -p "$(dirname "$1")"
-    cat >"$1.new"
+    (umask 077 && cat >"$1.new")
     if cmp -s "$1.new" "$1"; then
         rm "$1.new"
         return 1

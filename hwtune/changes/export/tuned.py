@@ -23,6 +23,7 @@ from hwtune.text.cpulist import format_list
 if TYPE_CHECKING:
     from hwtune.changes.plan import Plan, PlannedChange
 
+_PLACE = "# Its place: latency/tuned.conf in TuneD's folder of profiles; then: tuned-adm profile latency"
 _GROUPS = {"rings": "ring"}  # as TuneD calls them, where it has a name of its own
 
 
@@ -40,7 +41,7 @@ def render(plan: Plan) -> str:
                 options[option] = [*comment, f"{option}={value}"]
     lines = [
         *heading("A profile of TuneD"),
-        "# /etc/tuned/latency/tuned.conf; then: tuned-adm profile latency",
+        _PLACE,
     ]
     lines += left_out(left)
     lines += ["", "[main]", "summary=What hwtune found to be set on this machine"]
@@ -109,6 +110,8 @@ def _unit(change: PlannedChange) -> Parts:
     words = {"started": "start,enable", "stopped": "stop,disable"}.get(change.change.state)
     if words is None or "." in unit:
         raise LeftOutError("TuneD starts, stops, enables and disables services alone")
+    if unit == "tuned":
+        raise LeftOutError("TuneD would stop itself")
     return [("service", f"service.{unit}", words)]
 
 
