@@ -58,6 +58,8 @@ def test_bad_usage_is_one_sentence_and_exit_2(arguments: list[str], words: str) 
 def _snapshot(folder: Path, swappiness: int) -> str:
     (folder / "proc/sys/vm").mkdir(parents=True)
     (folder / "proc/sys/vm/swappiness").write_text(f"{swappiness}\n")
+    # without a swap area, swappiness decides nothing
+    (folder / "proc/swaps").write_text("Filename Type Size Used Priority\n/dev/sda2 partition 1024 0 -2\n")
     return str(folder)
 
 
