@@ -124,6 +124,31 @@ def test_any_file_in_any_way(box: Path, data: st.DataObject) -> None:
     check(box, path, data.draw(st.sampled_from(ON_DISK)), other)
 
 
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The box as a capture of ours, whose manifest says that it is whole."""
+    folder = rich.build(tmp_path_factory.mktemp("capture"))
+    manifest = {"tool": "hwtune", "format": 1, "complete": True, "captured_at": 1.7e9, "gaps": {}}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_file_of_a_capture_of_ours(capture: Path, data: st.DataObject) -> None:
+    """There a dangling link is knowledge: nothing was there. The manifest may be bad as well."""
+    files = files_of(capture)
+    path, other = data.draw(st.sampled_from(files)), data.draw(st.sampled_from(files))
+    how = data.draw(st.sampled_from(ON_DISK))
+    before = whole(capture)
+    with damaged(path, how, other.read_bytes()):
+        after = outcomes(open_snapshot(str(capture)))
+    if how in UNREADABLE_ON_DISK and how != "dangling link" and path.name != "manifest.json":
+        check_unreadable(before, after, path.name)
+    if path.name != "manifest.json":
+        check_the_rest(before, after)
+
+
 # -- recorded answers ------------------------------------------------------------------------------
 
 JSON = st.recursive(
