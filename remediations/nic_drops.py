@@ -150,9 +150,6 @@ def rings(machine: Machine, profile: Profile) -> Verdict:
     return _nic.judge(verdict, machine, check)
 
 
-_SMALLEST_RING = 512
-
-
 def _rings(verdict: Verdict, machine: Machine, profile: Profile, nic: Nic) -> Sequence[Fact[Any]] | None:
     if nic.rings.absent or (nic.rings.known and not {"rx", "rx_max"} <= nic.rings.get().keys()):
         verdict.not_applicable("the driver does not let its rings be set")
@@ -172,14 +169,15 @@ def _rings(verdict: Verdict, machine: Machine, profile: Profile, nic: Nic) -> Se
     if count.get() < _FEW or share <= profile.nic.drops_per_million_max or size >= most:
         verdict.ok(evidence(nic.rings.source, f"{nic.name}: rx {size} of {most}"), shown)
         return None
-    better = min(most, max(2 * size, _SMALLEST_RING))
+    # All of it, at once: the counters go back to the boot, so that half of it would be found wanting
+    # again right after it was set.
     verdict.finding(
         subject(nic),
         f"{opening(nic)} has lost {count.get():,} packets ({ppm(share)} per million) with a ring of {size}; "
         f"{most} are possible.",
-        evidence(nic.rings.source, f"rx {size}", f"rx {better}"),
+        evidence(nic.rings.source, f"rx {size}", f"rx {most}"),
         shown,
-        **fix(machine, NicSetting(nic.name, "rings", (("rx", str(better)),))),
+        **fix(machine, NicSetting(nic.name, "rings", (("rx", str(most)),))),
     )
     return None
 
@@ -222,6 +220,9 @@ def softnet(machine: Machine, profile: Profile) -> Verdict:
 
 
 _FEW_SQUEEZES = 100
+# Ten times the kernel's own. A value by that of now would be found wanting again right after it was
+# set, as the counters go back to the boot.
+_ROOM = 10_000
 _WRAP = 1 << 32
 
 
@@ -250,9 +251,12 @@ def _backlog(verdict: Verdict, machine: Machine, profile: Profile, cpus: list[So
     mend: dict[str, Any] = {
         "advice": "Raise net.core.netdev_max_backlog, or spread receiving over more CPUs."
     }
-    if backlog.known:
-        items.append(fact_evidence(backlog, str(2 * backlog.get())))
-        mend = fix(machine, SysctlChange("net.core.netdev_max_backlog", str(2 * backlog.get())))
+    if backlog.known and backlog.get() < _ROOM:
+        items.append(fact_evidence(backlog, str(_ROOM)))
+        mend = fix(machine, SysctlChange("net.core.netdev_max_backlog", str(_ROOM)))
+    elif backlog.known:
+        items.append(fact_evidence(backlog))
+        mend = {"advice": "Spread receiving over more CPUs; the counts are those since boot."}
     verdict.finding(
         _of(cpus),
         f"The backlog of received packets ran over: {gone:,} packets were dropped since boot.",

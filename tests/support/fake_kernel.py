@@ -40,6 +40,8 @@ class FakeKernel(System):
         super().__init__(root)
         self.refuse: dict[str, int] = {}
         self.writes: list[tuple[str, str]] = []
+        #: path -> what else a write to it changes
+        self.effects: Mapping[str, Mapping[str, str]] = {}
         self.point: Callable[[str], None] = lambda what: None
         self.configured = command_line
         self.broken: set[str] = set()  # programs that fail
@@ -72,6 +74,8 @@ class FakeKernel(System):
         self.put(path, shown + "\n")
         if path in _PAIRS:
             self.put(_PAIRS[path], "0\n")
+        for other, content in self.effects.get(path, {}).items():
+            self.put(other, content)
 
     def content(self, path: str) -> str:
         handle = _open(self.root + path, os.O_RDONLY)

@@ -106,9 +106,9 @@ def test_losses_without_the_packets(tmp_path: Path) -> None:
 
 def test_a_small_ring_that_loses(tmp_path: Path) -> None:
     found = only(ask(tmp_path, "nic.rings", nic(counters={"rx_missed_errors": 500})))
-    assert found.changes == [NicSetting("eth0", "rings", (("rx", "1024"),))]
+    assert found.changes == [NicSetting("eth0", "rings", (("rx", "4096"),))]
     assert found.changes[0].disruption == "link-reset"
-    assert (found.evidence[0].value, found.evidence[0].expected) == ("rx 512", "rx 1024")
+    assert (found.evidence[0].value, found.evidence[0].expected) == ("rx 512", "rx 4096")
 
 
 def test_a_tiny_ring_that_loses(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_backlog_that_runs_over(tmp_path: Path) -> None:
     }
     found = only(ask(tmp_path, "nic.softnet", files))
     assert (found.subject, found.severity) == ("cpu:1", "warning")
-    assert found.changes == [SysctlChange("net.core.netdev_max_backlog", "2000")]
+    assert found.changes == [SysctlChange("net.core.netdev_max_backlog", "10000")]
     assert "1,000 packets were dropped" in found.message
     assert found.evidence[0].value == "CPU 1: 1,000 dropped, 1,000,000 handled"
 
