@@ -357,7 +357,8 @@ def disabled_by_env(machine: Machine, profile: Profile) -> Verdict:
 def _nvlink_disabled(verdict: Verdict, machine: Machine) -> None:
     parameters = machine.gpu.host.driver_parameters
     in_force = (parameters.value or {}).get("NvLinkDisable", "0") != "0"
-    set_in = list(machine.gpu.host.module_options.get("NVreg_NvLinkDisable", []))
+    # of an option that is given twice, in the order of the files' names, the module takes the last
+    set_in = list(machine.gpu.host.module_options.get("NVreg_NvLinkDisable", []))[-1:]
     set_in += [("/proc/cmdline", v) for v in machine.kernel.argument_values("nvidia.NVreg_NvLinkDisable")]
     set_in = [(source, value) for source, value in set_in if value != "0"]
     if not in_force and not set_in:

@@ -522,6 +522,15 @@ CASES = [
     Case("gpu.clocks", settings=("gpu.locked_clocks=true",)),
     Case("gpu.power-limit", answers=nvml(nvmlDeviceGetEnforcedPowerLimit=300_000)),
     Case("gpu.compute-mode", answers=nvml(nvmlDeviceGetComputeMode=2)),
+    Case(
+        "nvlink.disabled-by-env",
+        {
+            NVPARAMS: "NvLinkDisable: 1\n",
+            "/etc/modprobe.d/nvidia.conf": "options nvidia NVreg_NvLinkDisable=1\n",
+        },
+        boot={NVPARAMS: "NvLinkDisable: 0\n"},
+        label="option",
+    ),
     Case("nvlink.disabled-by-env", {NVPARAMS: "NvLinkDisable: 1\n"}, boot={NVPARAMS: "NvLinkDisable: 0\n"}),
     Case(
         "nvlink.fabric-manager",
