@@ -138,7 +138,8 @@ class Reader:
         self._shown = shown
         self._limits = limits
         self._unpacked = 0
-        self._deadline = time.monotonic() + limits.seconds
+        self._held = 0
+        self._deadline = time.process_time() + limits.seconds
         # reason -> how many, the first of them
         self._skipped: dict[str, tuple[int, str]] = {}
 
@@ -154,20 +155,25 @@ class Reader:
             raise UsageError(f"{self._shown} is cut off or damaged ({error}): fetch it again.") from error
 
     def _piece(self) -> bytes:
-        limits = self._limits
-        if time.monotonic() > self._deadline:
-            raise UsageError(
-                f"{self._shown} takes more than {limits.seconds:g} s to unpack:"
-                " unpack it and give the folder."
-            )
+        self._in_time()
         piece = self._stream.piece()
         self._unpacked += len(piece)
-        if self._unpacked > limits.unpacked_bytes:
+        self._bounded(self._unpacked)
+        return piece
+
+    def _in_time(self) -> None:
+        if time.process_time() > self._deadline:
             raise UsageError(
-                f"{self._shown} unpacks to more than {limits.unpacked_bytes >> 20} MiB:"
+                f"{self._shown} takes more than {self._limits.seconds:g} s to unpack:"
+                " unpack it and give the folder."
+            )
+
+    def _bounded(self, length: int) -> None:
+        if length > self._limits.unpacked_bytes:
+            raise UsageError(
+                f"{self._shown} unpacks to more than {self._limits.unpacked_bytes >> 20} MiB:"
                 " unpack what is needed of it and give the folder."
             )
-        return piece
 
     def _tree(self, source: tar.Source) -> ArchiveTree:
         tree = ArchiveTree()
@@ -178,6 +184,10 @@ class Reader:
                     f"{self._shown} holds more than {limits.members:,} files:"
                     " pack only what is needed, or give the unpacked folder."
                 )
+            # One piece may hold hundreds of sparse files, each of which is made larger than it is.
+            self._in_time()
+            self._held += len(member.content or b"")
+            self._bounded(self._held)
             reason = self._add(tree, member)
             if reason:
                 count, first = self._skipped.get(reason, (0, member.name))

@@ -6,11 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any, Protocol
 
 from hwtune.errors import UsageError
-from hwtune.fact import ABSENT, DENIED, NOT_CAPTURED, UNREADABLE, Fact
+from hwtune.fact import ABSENT, DENIED, NOT_CAPTURED, TOO_LARGE, UNREADABLE, Fact
 from hwtune.host import manifest as manifests
 from hwtune.host import walk as walking
 from hwtune.host.base import COMMAND_TIMEOUT_S, READ_LIMIT, CommandResult, Document, Host
 from hwtune.host.live import question
+from hwtune.text import strict_json
 from hwtune.text.printable import printable
 
 if TYPE_CHECKING:
@@ -83,6 +84,12 @@ class SnapshotHost(Host):
         return self._missing(path, place, state)
 
     def names(self, path: str) -> Fact[list[str]]:
+        found = self._names(path)
+        if found.value is not None and len(found.value) > self._limits.device_names and path != "/proc":
+            return Fact(None, path, TOO_LARGE, f"{len(found.value)} names")
+        return found
+
+    def _names(self, path: str) -> Fact[list[str]]:
         if self.root is None:
             return Fact(None, path, NOT_CAPTURED)
         place, state = self._walk.locate(path)
@@ -183,7 +190,7 @@ class SnapshotHost(Host):
             return manifests.Manifest()
         try:
             said = manifests.parse(found.value)
-        except (ValueError, RecursionError):
+        except ValueError:
             self.warn("manifest.json is not valid and was not used")
             return manifests.Manifest()
         if said.ours and said.format != manifests.FORMAT:
@@ -214,8 +221,8 @@ class SnapshotHost(Host):
             if found.value is None:
                 continue
             try:
-                key, answer = parse(json.loads(found.value))
-            except (ValueError, KeyError, TypeError, RecursionError):
+                key, answer = parse(strict_json.loads(found.value))
+            except (ValueError, KeyError, TypeError):
                 self.warn(f"{folder[1:]}/{name} is not a recorded answer and was not used")
                 continue
             self._answers[key] = answer

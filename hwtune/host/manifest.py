@@ -16,10 +16,10 @@ Paths are real ones (no link among the parents). ``commands/*.json`` hold ``{"ar
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from hwtune.fact import ABSENT, DENIED, GAPS, NOT_CAPTURED
+from hwtune.text import strict_json
 
 NAME = "/manifest.json"
 FORMAT = 1
@@ -35,7 +35,8 @@ class Manifest:
         self.ours = said.get("tool") == "hwtune"
         self.format = said.get("format")
         at = said.get("captured_at")
-        self.captured_at = float(at) if isinstance(at, (int, float)) else None
+        # what is no date (NaN too) is not taken for one: the last is in the year 5138
+        self.captured_at = float(at) if isinstance(at, (int, float)) and 0 <= at < 1e11 else None
         self.complete = said.get("complete") is True
         self.gaps = _gaps(said.get("gaps"))
         self.listing_gaps = _gaps(said.get("listing_gaps"))
@@ -76,7 +77,7 @@ class Manifest:
 
 def parse(content: bytes) -> Manifest:
     """Raises ``ValueError`` where it is not JSON; what is not ours is an empty manifest."""
-    said = json.loads(content)
+    said = strict_json.loads(content)
     if not isinstance(said, dict) or said.get("tool") != "hwtune":
         return Manifest()
     return Manifest(said)

@@ -370,11 +370,11 @@ def _line_after(lines: list[str], first: int, end: int, closing: str) -> int:
 
 
 def _json_kind(text: str) -> str:
-    import json
+    from hwtune.text import strict_json
 
     try:
-        said = json.loads(text)
-    except (ValueError, RecursionError):
+        said = strict_json.loads(text)
+    except ValueError:
         return ""
     if not isinstance(said, dict):
         return ""

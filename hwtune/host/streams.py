@@ -9,6 +9,9 @@ if TYPE_CHECKING:
 
 _INPUT = 1 << 16
 _OUTPUT = 1 << 18
+# Compressed parts without content, one after another. Nobody writes more than one of them, and each
+# costs the making of a decompressor.
+_EMPTY_PARTS = 1000
 # What a decompressor may ask for. xz -9 needs 65 MiB, zstd --long=27 needs 128 MiB.
 _DECODER_MEMORY = 192 << 20
 
@@ -39,17 +42,23 @@ class Stream:
             if error.errno is not None:
                 raise
             raise Damaged(str(error)) from error  # bz2's way to say that the data are invalid
+        except Damaged:
+            raise
         except MemoryError as error:  # lzma's way to say that more memory is asked for than allowed
             raise Damaged("it asks for too much memory") from error
         except Exception as error:  # zlib.error, lzma.LZMAError, zstandard.ZstdError, EOFError
             raise Damaged(str(error)) from error
 
     def _decompress(self) -> bytes:
+        empty = 0
         while True:
             decoder = self._decoder
             if decoder.eof:
                 if not self._next_member():
                     return b""
+                empty += 1
+                if empty > _EMPTY_PARTS:
+                    raise Damaged("it has too many empty parts")
                 continue
             if not self._input and decoder.needs_input:
                 self._input = self._file.read(_INPUT)

@@ -22,6 +22,13 @@ HARD_LINK = 3
 SPECIAL = 4
 
 _ZERO = bytes(BLOCK)
+# What is taken from extended headers; all else that they may hold is left out (and kept by nobody).
+_FIELDS = frozenset(
+    (
+        *("path", "linkpath", "size", "GNU.sparse.name", "GNU.sparse.major", "GNU.sparse.minor"),
+        *("GNU.sparse.size", "GNU.sparse.realsize", "GNU.sparse.map"),
+    )
+)
 # Extended headers carry names and times; GNU tar writes some hundred bytes.
 _MAX_HEADER = 1 << 20
 _MAX_SPARSE = 10_000
@@ -227,13 +234,13 @@ def _pax(fields: dict[str, str], data: bytes) -> None:
         key, equals, value = data[at + len(digits) + 1 : end].partition(b"=")
         if not equals or end > len(data) or value[-1:] != b"\n":
             raise Damaged("an extended header is not valid")
-        name = key.decode("utf-8", "replace")
-        text = value[:-1].decode("utf-8", "surrogateescape")
-        if name in ("GNU.sparse.offset", "GNU.sparse.numbytes"):
-            offsets.append(text)  # format 0.0 repeats these two, once for each stretch
-        else:
-            fields[name] = text
         at = end
+        name = key.decode("utf-8", "replace")
+        if name in ("GNU.sparse.offset", "GNU.sparse.numbytes"):
+            # format 0.0 repeats these two, once for each stretch
+            offsets.append(value[:-1].decode("utf-8", "surrogateescape"))
+        elif name in _FIELDS:
+            fields[name] = value[:-1].decode("utf-8", "surrogateescape")
     if offsets:
         fields["GNU.sparse.map"] = ",".join(offsets)
 

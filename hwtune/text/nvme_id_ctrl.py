@@ -39,12 +39,9 @@ def _state_line(match: re.Match[str]) -> State:
 
 
 def _from_json(text: str) -> Controller:
-    import json
+    from hwtune.text import strict_json
 
-    try:
-        said = json.loads(text)
-    except RecursionError:
-        raise ValueError("JSON nested too deep") from None
+    said = strict_json.loads(text)
     if not isinstance(said, dict) or "vid" not in said:
         raise ValueError("not the output of nvme id-ctrl")
     listed = said.get("psds")

@@ -80,12 +80,9 @@ def _text_values(text: str) -> dict[str, Any]:
 
 
 def _json_values(text: str) -> dict[str, Any]:
-    import json
+    from hwtune.text import strict_json
 
-    try:
-        said = json.loads(text)
-    except RecursionError:
-        raise ValueError("JSON nested too deep") from None
+    said = strict_json.loads(text)
     if not isinstance(said, dict):
         raise ValueError("not the output of nvme smart-log")
     warning = said.get("critical_warning")

@@ -29,12 +29,9 @@ _FIELDS = {
 
 def parse(text: str) -> Report:
     """Raises ``ValueError`` for what is not of an NVMe drive."""
-    import json
+    from hwtune.text import strict_json
 
-    try:
-        said = json.loads(text)
-    except RecursionError:
-        raise ValueError("JSON nested too deep") from None
+    said = strict_json.loads(text)
     device = _object(said, "device")
     log = _object(said, "nvme_smart_health_information_log")
     if device.get("protocol") != "NVMe" and not log:

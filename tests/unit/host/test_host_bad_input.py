@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
 import os
 import resource
@@ -306,24 +307,24 @@ import resource, sys, time
 from hwtune.errors import UsageError
 from hwtune.host.snapshot import open_snapshot
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-begin = time.monotonic()
+begin = time.process_time()
 try:
     open_snapshot(sys.argv[1])
 except UsageError as error:
     print(error)
-print(int(time.monotonic() - begin), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
+print(int(time.process_time() - begin), (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)
 """
 
 
-def explode(path: Path) -> tuple[str, int, int]:
-    """(the sentence, seconds, MiB more than at the start) in a process of its own."""
+def explode(path: Path, inside: str = "") -> tuple[str, int, int]:
+    """(the sentence, seconds of CPU time, MiB more than at the start) in a process of its own."""
 
     def no_files() -> None:
         # Nothing may be written: not a byte.
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
     done = subprocess.run(
-        [sys.executable, "-c", BOMB, str(path)],
+        [sys.executable, "-c", BOMB, f"{path}{inside}"],
         stdout=subprocess.PIPE,
         text=True,
         timeout=120,
@@ -415,6 +416,70 @@ def test_names_that_are_a_bomb(tmp_path: Path) -> None:
     assert mebibytes < 600
 
 
+def extended(kind: bytes, records: Iterable[tuple[str, str]]) -> bytes:
+    """A pax header (POSIX.1-2017, pax Header Block) with these records."""
+    data = b""
+    for key, value in records:
+        rest = f" {key}={value}\n".encode()
+        length = len(rest) + 1
+        while length != len(str(length)) + len(rest):
+            length = len(str(length)) + len(rest)
+        data += str(length).encode() + rest
+    about = tarfile.TarInfo("pax")
+    about.type, about.size = kind, len(data)
+    return about.tobuf(tarfile.USTAR_FORMAT) + data + bytes(-len(data) % 512)
+
+
+@pytest.mark.parametrize("kind", [b"g", b"x"])
+def test_headers_that_pile_up(tmp_path: Path, kind: bytes) -> None:
+    """Words for all members that follow, or more and more for the next one: nobody keeps them."""
+    place = tmp_path / "pax.tar.gz"
+    with gzip.open(place, "wb", 1) as file:
+        for number in range(100):
+            file.write(extended(kind, ((f"{number}.{key}", "x" * 50) for key in range(5_000))))
+        file.write(extended(b"x", [("path", "sys/devices/system/cpu/online")]) + member("x", b"0-3\n"))
+        file.write(bytes(1024))
+    host = open_snapshot(str(place))
+    assert host.text("/sys/devices/system/cpu/online").value == "0-3"
+    with pytest.raises(UsageError, match="holds no folder"):  # to measure it, in a process that says so
+        open_snapshot(f"{place}/none")
+    sentence, seconds, mebibytes = explode(place, "/none")
+    assert "holds no folder" in sentence
+    assert seconds < 10
+    assert mebibytes < 32
+
+
+def test_sparse_files_that_are_large_together(tmp_path: Path) -> None:
+    """A block each, and 30 MiB of nothing."""
+    place = tmp_path / "sparse.tar.gz"
+    hole = extended(b"x", [("GNU.sparse.realsize", str(30 << 20)), ("GNU.sparse.map", "0,0")])
+    with gzip.open(place, "wb", 1) as file:
+        for number in range(20_000):
+            file.write(hole + member(f"var/log/{number}", b""))
+        file.write(bytes(1024))
+    sentence, seconds, mebibytes = explode(place)
+    assert "unpacks to more than 2048 MiB" in sentence
+    assert seconds < 20
+    assert mebibytes < 400
+
+
+@pytest.mark.parametrize("compression", ["gz", "bz2", "xz", "zst"])
+def test_compressed_parts_without_content(tmp_path: Path, compression: str) -> None:
+    place = tmp_path / f"empty.tar.{compression}"
+    place.write_bytes(COMPRESSIONS[compression](b"") * 200_000)
+    sentence, seconds, _ = explode(place)
+    assert "it has too many empty parts" in sentence
+    assert seconds < 5
+
+
+def test_two_compressed_parts_with_an_empty_one_between(tmp_path: Path) -> None:
+    """As of ``cat a.gz empty.gz b.gz``."""
+    content = GOOD + bytes(1024)
+    place = tmp_path / "parts.tar.gz"
+    place.write_bytes(b"".join(map(gzip.compress, (content[:700], b"", content[700:]))))
+    assert open_snapshot(str(place)).text("/sys/devices/system/cpu/online").value == "0-3"
+
+
 def test_too_much_to_hold(tmp_path: Path) -> None:
     limits = DEFAULT._replace(kept_bytes=1 << 20)
     members = [GOOD] + [member(f"box/sys/f{number}", bytes(60_000)) for number in range(40)]
@@ -443,6 +508,20 @@ def test_a_folder_with_too_many_names(tmp_path: Path) -> None:
     host = open_snapshot(str(root), limits)
     assert host.names("/sys/many").gap == "too-large"
     assert host.text("/sys/bus/1").value == "1"
+
+
+def test_more_devices_than_a_machine_has(tmp_path: Path) -> None:
+    limits = DEFAULT._replace(device_names=50)
+    names = [f"e{number}" for number in range(60)]
+    root = tree(tmp_path / "t", {f"/sys/class/net/{name}/mtu": "1500" for name in names})
+    tree(root, {f"/proc/{number}/comm": "x" for number in range(1, 70)})
+    host = open_snapshot(str(root), limits)
+    assert host.names("/sys/class/net").gap == "too-large"
+    assert host.text("/sys/class/net/e7/mtu").value == "1500"
+    assert len(host.names("/proc").get()) == 69  # of processes there may be more
+    said = {"tool": "hwtune", "format": 1, "listings": {"/sys/class/net": names}}
+    tree(root, {"/manifest.json": json.dumps(said)})
+    assert open_snapshot(str(root), limits).names("/sys/class/net").gap == "too-large"
 
 
 def test_too_many_texts(tmp_path: Path) -> None:
@@ -484,6 +563,9 @@ def test_a_manifest_of_nonsense(tmp_path: Path) -> None:
         '{"tool": "other"}',
         "7",
         '{"tool": "hwtune", "format": 1, "gaps": 7}',
+        '{"tool": "hwtune", "format": 1, "captured_at": ' + "9" * 4000 + "}",
+        '{"tool": "hwtune", "format": 1, "captured_at": 1e999}',
+        '{"tool": "hwtune", "format": 1, "captured_at": NaN}',
     ):
         (tmp_path / "t").mkdir(exist_ok=True)
         tree(tmp_path / "t", {"/proc/version": "Linux\n", "/manifest.json": content})
@@ -501,6 +583,7 @@ def test_recorded_answers_of_nonsense(tmp_path: Path) -> None:
             "/commands/2.json": '{"argv": 7}',
             "/commands/3.json": '{"argv": ["a"], "status": "x", "stdout": "", "stderr": ""}',
             "/commands/4.json": '{"argv": ["lscpu"], "status": 0, "stdout": "out", "stderr": ""}',
+            "/commands/5.json": '{"argv": ["b"], "status": 1e999, "stdout": "", "stderr": ""}',
             "/commands/lspci.txt": "not json",
             "/libraries/1.json": "[]",
         },
@@ -512,6 +595,7 @@ def test_recorded_answers_of_nonsense(tmp_path: Path) -> None:
         "commands/1.json",
         "commands/2.json",
         "commands/3.json",
+        "commands/5.json",
         "libraries/1.json",
     ]
 

@@ -357,12 +357,12 @@ HOSTILE = {
 @pytest.mark.parametrize("what", HOSTILE)
 def test_hostile_texts_take_no_longer_than_honest_ones(what: str) -> None:
     content = HOSTILE[what].encode()
-    begin = time.perf_counter()
+    begin = time.process_time()
     text = clean(content)
     assert text is not None
     recognise(text)
     # 2 MB of honest text take about 0.3 s on a slow machine; quadratic time would take minutes.
-    assert time.perf_counter() - begin < 5
+    assert time.process_time() - begin < 5
 
 
 def test_time_grows_with_length() -> None:
@@ -371,7 +371,7 @@ def test_time_grows_with_length() -> None:
     times = []
     for count in (20_000, 80_000):
         text = "\n".join(choose.choices(lines, k=count))
-        begin = time.perf_counter()
+        begin = time.process_time()
         recognise(text)
-        times.append(time.perf_counter() - begin)
+        times.append(time.process_time() - begin)
     assert times[1] < 12 * times[0]
