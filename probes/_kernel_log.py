@@ -6,6 +6,8 @@ import re
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from hwtune.fact import Fact, known
 from hwtune.model.kernel import LogLine
 
@@ -31,11 +33,12 @@ def lines(host: Host) -> tuple[list[LogLine], Fact[bool]]:
 
 
 def _lines(host: Host) -> tuple[list[LogLine], Fact[bool]]:
-    answer = host.ask("kmsg")
+    # a snapshot may hold the answer in any shape
+    answer = host.ask("kmsg").map(lambda said: msgspec.convert(said, list[tuple[int, float, str]]))
     found: list[LogLine] = []
     if answer.known:
         found = [
-            LogLine(text=str(text), source="/dev/kmsg", seconds=seconds, level=priority & 7)
+            LogLine(text=text, source="/dev/kmsg", seconds=seconds, level=priority & 7)
             for priority, seconds, text in answer.get()
         ]
     documents = host.documents("dmesg")

@@ -88,6 +88,8 @@ def main() -> None:
         status = 0
     except (KeyboardInterrupt, click.Abort):
         status = _complain("interrupted", 130)
+    except MemoryError:
+        status = _complain("there is not memory enough for what was read", EXIT_TOOL)
     except OSError as error:
         status = _complain(f"{error.filename or 'hwtune'}: {error.strerror or error}", EXIT_TOOL)
     gc.freeze()

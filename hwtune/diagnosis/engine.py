@@ -89,6 +89,8 @@ def _read(module: Any, host: Host, defects: list[Defect]) -> Any:
     # must not take the other twelve parts with it. It is reported, and its part stays unknown.
     try:
         return module.read(host)
+    except MemoryError:  # of the run, not of the probe
+        raise
     except Exception as error:
         defects.append(Defect(f"probe {module.PART}", _describe(error)))
         return None
@@ -106,6 +108,8 @@ def judge(
 def _result(row: Row, machine: Machine, profile: Profile, defects: list[Defect]) -> RowResult:
     try:
         verdict = row.check(machine, profile)
+    except MemoryError:
+        raise
     except Exception as error:  # as in _read: told as a defect, and the row's answer is not known
         defects.append(Defect(f"row {row.id}", _describe(error)))
         reason = f"a defect of hwtune: {_describe(error)}"

@@ -163,7 +163,22 @@ def _machine(machine: Any) -> PublishedMachine:
 
 def encode(value: Any) -> bytes:
     """JSON, indented, with a newline at its end; an unknown fact is null."""
-    return msgspec.json.format(msgspec.json.encode(value, enc_hook=_plain), indent=2) + b"\n"
+    try:
+        encoded = msgspec.json.encode(value, enc_hook=_plain)
+    except UnicodeEncodeError:  # a name of the machine's that is not UTF-8
+        encoded = msgspec.json.encode(_as_unicode(msgspec.to_builtins(value, enc_hook=_plain)))
+    return msgspec.json.format(encoded, indent=2) + b"\n"
+
+
+def _as_unicode(value: Any) -> Any:
+    """Names of bytes that are not UTF-8 (surrogates, to Python) with these bytes as escapes."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {_as_unicode(key): _as_unicode(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_as_unicode(item) for item in value]
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -48,6 +48,14 @@ def test_a_row_that_says_nothing_is_unknown_never_ok() -> None:
     assert _judge(lambda m, p: Verdict()).results[0].outcome == "unknown"
 
 
+def test_memory_that_ends_is_not_the_rows_defect() -> None:
+    def check(machine: Machine, profile: Profile) -> Verdict:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        _judge(check)
+
+
 def test_a_row_that_fails_is_unknown_and_told_as_a_defect() -> None:
     def check(machine: Machine, profile: Profile) -> Verdict:
         raise KeyError("eth0")

@@ -29,6 +29,13 @@ def log(*texts: str) -> dict[Any, Any]:
     return {("kmsg",): [[6, float(i), text] for i, text in enumerate(texts)]}
 
 
+@pytest.mark.parametrize("said", [7, "text", [7], [[6, 1.0]], [["6", 1.0, "x"]], [[6, 1.0, 2]], {"a": 1}])
+def test_a_recorded_log_of_any_shape(tmp_path: Path, said: Any) -> None:
+    found = read(tmp_path, {"/proc/version": "Linux\n"}, libraries={("kmsg",): said})
+    assert found.log_known.gap == "invalid"
+    assert found.unknown_parameters.gap == "invalid"
+
+
 # -- identity --------------------------------------------------------------------------------------
 
 

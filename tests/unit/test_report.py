@@ -302,6 +302,17 @@ def test_the_json_report_fits_its_schema() -> None:
     ]
 
 
+def test_a_name_that_is_not_utf8_is_json_all_the_same() -> None:
+    """As Python has the name of an interface of two bytes, FF and 31."""
+    machine = _machine()
+    machine.kernel.hostname = known("\udcff1", "t")
+    machine.extra = {"\udcff": ["\udcff", {"n": 1}]}
+    report = json.loads(encode(publish(Diagnosis(machine, []), _Host(), load())))  # type: ignore[arg-type]
+    assert report["host"]["hostname"] == "\\udcff1"
+    assert report["machine"]["extra"] == {"\\udcff": ["\\udcff", {"n": 1}]}
+    assert report["machine"]["cpus"]["online"] == list(range(8))
+
+
 @pytest.mark.parametrize("seconds", [1e300, -1e300, float("nan"), float("inf")])
 def test_a_time_that_is_no_date_is_not_known(seconds: float) -> None:
     host = _Host()
