@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from hwtune.changes import KernelArguments, SysfsAttribute
 from hwtune.diagnosis import Verdict, evidence, fact_evidence
 from hwtune.diagnosis.row import row
+from hwtune.fact import DENIED
 from hwtune.remediations import _pcie
 from hwtune.remediations._common import fix
 from hwtune.remediations._pcie import Endpoint
@@ -119,7 +120,7 @@ def max_payload(machine: Machine, profile: Profile) -> Verdict:
         if device.max_payload.absent or end.linkless:
             verdict.not_applicable("the devices here have no PCI Express link of their own")
         elif not device.max_payload.known:
-            if _pcie.in_guest(machine, end):
+            if _pcie.in_guest(machine, end) and device.max_payload.gap != DENIED:
                 verdict.not_applicable("the host of this virtual machine decides on the links of its devices")
             else:
                 verdict.unknown(end.subject, device.max_payload)

@@ -127,6 +127,8 @@ def test_a_port_that_sends_more_than_the_device_takes(tmp_path: Path) -> None:
 def test_payload_needs_privilege(tmp_path: Path) -> None:
     result = _row(tmp_path, PAYLOAD, drive(config=config()[:64]))
     assert (result.outcome, result.unknowns[0].remedy) == ("unknown", "run as root")
+    in_guest = _row(tmp_path, PAYLOAD, {**drive(config=config()[:64]), **GUEST})
+    assert (in_guest.outcome, in_guest.unknowns[0].remedy) == ("unknown", "run as root")
 
 
 # -- IOMMU --------------------------------------------------------------------------------------
