@@ -99,8 +99,13 @@ def _carry_out(plan: Plan, run: Run, command: str) -> Applied:
         version=__version__,
     )
     made: dict[str, list[Entry]] = {}
+    kept = set(run.ledger.items())
     for change in todo:
-        _make(run, set_id, change, outcomes[change.id], made)
+        entries = _make(run, set_id, change, outcomes[change.id])
+        if entries is not None:
+            made[change.id] = entries
+            news = entries or not kept.issuperset(change.items)
+            outcomes[change.id].status = "changed" if news else "unchanged"
     done = [c for c in todo if c.id in made]
     names = {item.store for c in done for item in c.items} | set(plan.stores)
     if names:
@@ -116,12 +121,9 @@ def _carry_out(plan: Plan, run: Run, command: str) -> Applied:
     return Applied(set_id, list(outcomes.values()), problems, run.files, run.commands)
 
 
-def _make(
-    run: Run, set_id: str, change: PlannedChange, outcome: Outcome, made: dict[str, list[Entry]]
-) -> None:
-    """Set the targets of one change; when one fails, those before it are put back."""
+def _make(run: Run, set_id: str, change: PlannedChange, outcome: Outcome) -> list[Entry] | None:
+    """Set the targets of one change. When one fails, those before it are put back, and there is None."""
     entries: list[Entry] = []
-    kept = set(run.ledger.items())
     try:
         for planned in change.targets:
             # once more: a person may have thought for long, or a change before this one set it too
@@ -131,9 +133,8 @@ def _make(
             entries.append(run.set(set_id, planned.target, now, planned.after, change.description))
     except ChangeError as error:
         outcome.status, outcome.reason = "failed", str(error) + _take_back(run, entries)
-        return
-    made[change.id] = entries
-    outcome.status = "changed" if entries or not kept.issuperset(change.items) else "unchanged"
+        return None
+    return entries
 
 
 def _take_back(run: Run, entries: list[Entry]) -> str:

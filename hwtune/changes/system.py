@@ -87,13 +87,15 @@ class System:
         return FileState(content, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
     def directory(self, path: str) -> bool:
-        """Whether a directory (not a link to one) is there."""
+        """Whether a directory is there. A link to one, or anything else in its place, is refused."""
         try:
-            return stat.S_ISDIR(os.lstat(self._place(path)).st_mode)
+            if stat.S_ISDIR(os.lstat(self._place(path)).st_mode):
+                return True
         except FileNotFoundError:
             return False
         except OSError as error:
             raise _failed("read", path, error) from None
+        raise ChangeError(f"{path} is no directory")
 
     def link(self, path: str) -> str | None:
         """Where a symbolic link leads, as it is written; None where nothing is there."""
@@ -202,8 +204,7 @@ class System:
             os.mkdir(self._place(path), mode)
             self._sync(os.path.dirname(self._place(path)))
         except FileExistsError:
-            if not self.directory(path):
-                raise ChangeError(f"{path} is no directory") from None
+            self.directory(path)
         except OSError as error:
             raise _failed("make", path, error) from None
 

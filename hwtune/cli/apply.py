@@ -77,6 +77,7 @@ def command(
     targets = load(profile, settings)
     rows = choose([r for r in table() if not r.active], only, skip)
     changing.need_root("apply changes")
+    changing.need_output(output)
     system, journal = changing.the_system(), changing.the_journal()
     machine, defects = probe(system.host)
     results = judge(machine, rows, targets, defects).results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -38,11 +39,14 @@ def opened(journal: Journal, command: str) -> Iterator[Journal]:
     """The journal, locked and ready to be written."""
     # folders and files that tools make on our behalf are for all to read, whatever root's shell says
     mask = os.umask(0o022)
+    # a change may reset the very link that the terminal hangs on
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         journal.open(command)
         yield journal
     finally:
         journal.close()
+        signal.signal(signal.SIGHUP, hangup)
         os.umask(mask)
 
 
@@ -54,6 +58,16 @@ def need_whole_journal(journal: Journal) -> None:
             f"{contents.damaged[0]}, so that not all that hwtune did is known; `hwtune revert --all` puts "
             f"back what is, then move {journal.path} away"
         )
+
+
+def need_output(output: str | None) -> None:
+    """Find out before anything is changed whether the report can be written."""
+    if output is None:
+        return
+    try:
+        os.close(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}") from None
 
 
 def confirm(question: str, yes: bool) -> bool:

@@ -41,6 +41,7 @@ def command(
     changing.need_root("revert changes")
     if set_id is not None and all_:
         raise UsageError("say an ID or --all, not both")
+    changing.need_output(output)
     journal, system = changing.the_journal(), changing.the_system()
 
     def chosen() -> list[ChangeSet]:

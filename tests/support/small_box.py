@@ -54,6 +54,7 @@ def files() -> dict[str, Content]:
         **{path: value + "\n" for path, value in DEFAULTS.items()},
         BOOT_ID: "boot-1\n",
         "/proc/cmdline": COMMAND_LINE + "\n",
+        "/proc/swaps": "Filename Type Size Used Priority\n/dev/vda2 partition 8388604 0 -2\n",
         "/proc/irq/24/eth0-rx-0": Directory(),
         "/proc/irq/25/eth0-tx-0": Directory(),
         "/proc/irq/24/node": "-1\n",

@@ -354,7 +354,9 @@ def test_link_at_an_owned_path_is_neither_followed_nor_replaced(box: Box, target
 def test_folder_that_is_a_link_is_not_written_through(box: Box) -> None:
     (box.root / "etc/elsewhere").mkdir()
     (box.root / "etc/modprobe.d").symlink_to("elsewhere")
-    done = box.apply(kinds.ModuleOption("nvidia", "NVreg_NvLinkDisable", "0"))
+    wanted = kinds.ModuleOption("nvidia", "NVreg_NvLinkDisable", "0")
+    assert statuses(box.rehearse(wanted)) == ["failed"]
+    done = box.apply(wanted)
     assert statuses(done) == ["failed"]
     assert "/etc/modprobe.d is no directory" in done.outcomes[0].reason
     assert os.listdir(box.root / "etc/elsewhere") == []

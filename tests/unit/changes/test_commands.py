@@ -225,6 +225,7 @@ def test_torn_end_is_told(hwtune: Commands) -> None:
         (("apply", "--allow", "boots"), "--allow takes boot, service, link, not 'boots'"),
         (("apply", "--only", "memory.swapiness"), "did you mean memory.swappiness"),
         (("apply", "--export", "puppet"), "puppet"),
+        (("apply", "--yes", "-o", "/no/such/folder/report"), "/no/such/folder/report cannot be written"),
     ],
 )
 def test_bad_usage(hwtune: Commands, arguments: tuple[str, ...], words: str) -> None:
