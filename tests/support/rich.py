@@ -179,10 +179,13 @@ def _devices() -> dict[str, Any]:
             f"{_ROOT}/{port}/{address}", code, link, ids, driver,
             **{
                 "class": f"0x{code:06x}\n", "vendor": f"0x{ids[0]:04x}\n", "device": f"0x{ids[1]:04x}\n",
-                "config": pci.config(class_code=code, link=speed_and_lanes), "enable": "1\n", "power__control": "on\n",
-                "power__runtime_status": "active\n", "irq": "24\n", **more, **aer,
+                "config": pci.config(class_code=code, link=speed_and_lanes), "enable": "1\n",
+                "power__control": "on\n", "power__runtime_status": "active\n", "irq": "24\n", **more, **aer,
             },
         )  # fmt: skip
+        for function, name in ((f"{port}", "pcieport"), (f"{port}/{address}", driver)):
+            found[f"/sys/devices/{_ROOT}/{function}/driver"] = Link(f"/sys/bus/pci/drivers/{name}")
+            found[f"/sys/bus/pci/drivers/{name}/module/version"] = "1\n"
     found |= _drive()
     found |= {
         **{
