@@ -39,10 +39,10 @@ def _pasted(host: Host) -> tuple[list[EdacController], Fact[bool]] | None:
             counts = edac_util.parse(document.text)
         except ValueError:
             continue
-        names = dict.fromkeys(count.controller for count in counts)
-        found = [
-            _of_counts(name, [c for c in counts if c.controller == name], document.path) for name in names
-        ]
+        of: dict[str, list[edac_util.Count]] = {}
+        for count in counts:
+            of.setdefault(count.controller, []).append(count)
+        found = [_of_counts(name, own, document.path) for name, own in of.items()]
         return found, known(True, document.path)
     return None
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from hwtune.fact import Fact
 from hwtune.model.gpu import Gpu
 from hwtune.model.pci import Link
@@ -14,24 +12,35 @@ def merge(lists: list[list[Gpu]]) -> list[Gpu]:
     merged: list[Gpu] = []
     for gpus in lists:
         _place(merged, gpus)
+        by_address: dict[str, Gpu] = {}
+        by_index: dict[int, Gpu] = {}
+        for gpu in merged:
+            _note(gpu, by_address, by_index)
         for gpu in gpus:
-            match = _match(merged, gpu)
+            match = _match(gpu, by_address, by_index)
             if match is None:
                 merged.append(gpu)
             else:
                 _fill(match, gpu)
+            _note(match or gpu, by_address, by_index)
     _adopt(merged)
     return sorted(merged, key=_order)
 
 
-def _match(merged: list[Gpu], gpu: Gpu) -> Gpu | None:
-    for other in merged:
-        if other.address is not None and gpu.address is not None:
-            if other.address == gpu.address:
-                return other
-        elif other.index is not None and other.index == gpu.index:
-            return other
-    return None
+def _note(gpu: Gpu, by_address: dict[str, Gpu], by_index: dict[int, Gpu]) -> None:
+    if gpu.address is not None:
+        by_address.setdefault(gpu.address, gpu)
+    if gpu.index is not None:
+        by_index.setdefault(gpu.index, gpu)
+
+
+def _match(gpu: Gpu, by_address: dict[str, Gpu], by_index: dict[int, Gpu]) -> Gpu | None:
+    found = None if gpu.address is None else by_address.get(gpu.address)
+    if found is None and gpu.index is not None:
+        found = by_index.get(gpu.index)
+        if found is not None and found.address is not None and gpu.address is not None:
+            return None  # two addresses are two GPUs
+    return found
 
 
 def _place(merged: list[Gpu], gpus: list[Gpu]) -> None:
@@ -66,14 +75,14 @@ def _adopt(merged: list[Gpu]) -> None:
 
 
 def _fill(target: Gpu | Link, source: Gpu | Link) -> None:
-    for field in msgspec.structs.fields(type(target)):
-        mine, other = getattr(target, field.name), getattr(source, field.name)
+    for field in target.__struct_fields__:
+        mine, other = getattr(target, field), getattr(source, field)
         if isinstance(mine, Fact) and isinstance(other, Fact):
-            setattr(target, field.name, mine.or_else(other))
+            setattr(target, field, mine.or_else(other))
         elif isinstance(mine, Link) and isinstance(other, Link):
             _fill(mine, other)
         elif mine is None and other is not None:
-            setattr(target, field.name, other)
+            setattr(target, field, other)
 
 
 def _order(gpu: Gpu) -> tuple[bool, int, bool, str]:

@@ -11,6 +11,7 @@ Every pattern is matched at the beginning of a line and takes time linear in its
 from __future__ import annotations
 
 import re
+from os.path import commonprefix
 from typing import TYPE_CHECKING, NamedTuple
 
 from hwtune.host import prompts
@@ -164,10 +165,7 @@ def _indent(lines: list[str], first: int, end: int) -> str:
         if not body:
             continue
         own = line[: len(line) - len(body)]
-        if common is None:
-            common = own
-        while not own.startswith(common):
-            common = common[:-1]
+        common = own if common is None else commonprefix((common, own))
         if not common:
             return ""
     return common or ""
