@@ -11,7 +11,6 @@ Every pattern is matched at the beginning of a line and takes time linear in its
 from __future__ import annotations
 
 import re
-from os.path import commonprefix
 from typing import TYPE_CHECKING, NamedTuple
 
 from hwtune.host import prompts
@@ -157,6 +156,9 @@ def _piece(kind: str, lines: list[str], began: int, end: int, indent: str, comma
     return Piece(kind, began + 1, "\n".join(part), command)
 
 
+_MOST_INDENT = 200
+
+
 def _indent(lines: list[str], first: int, end: int) -> str:
     """The white space that all lines begin with (a quotation), as far as the first fifty show."""
     common: str | None = None
@@ -164,8 +166,11 @@ def _indent(lines: list[str], first: int, end: int) -> str:
         body = line.lstrip(" \t")
         if not body:
             continue
-        own = line[: len(line) - len(body)]
-        common = own if common is None else commonprefix((common, own))
+        own = line[: min(len(line) - len(body), _MOST_INDENT)]
+        if common is None:
+            common = own
+        while not own.startswith(common):
+            common = common[:-1]
         if not common:
             return ""
     return common or ""
