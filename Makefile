@@ -7,11 +7,12 @@ ARGS ?=
 PYTHON ?= python3
 export PYTHON
 
-.PHONY: help doctor test lint bench docs setup clean
+.PHONY: help doctor test test-machine lint bench docs setup clean
 
 help:
 	@echo 'make doctor   set up, then diagnose this machine (changes nothing on it)'
 	@echo 'make test     set up, then run every test that this machine can'
+	@echo 'make test-machine   the tests on a real Linux in QEMU, alone (10 minutes)'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make bench    all benchmarks'
 	@echo 'make docs     write the generated pages of docs/'
@@ -25,6 +26,10 @@ doctor:
 test:
 	@scripts/setup dev
 	@scripts/test $(ARGS)
+
+test-machine:
+	@scripts/setup dev
+	@scripts/test-machine $(ARGS)
 
 lint:
 	@scripts/setup dev

@@ -1,0 +1,1 @@
+"""hwtune on a real Linux: a machine in QEMU that these tests build and start themselves."""
