@@ -88,9 +88,11 @@ def file_lines(files: Sequence[Written], commands: Sequence[str], diff: bool, ch
     from hwtune.report.changes import file_changes
 
     lines = []
-    words = {"create": "new", "replace": "written anew", "remove": "removed"}
+    words = {"create": "   (new)", "replace": "   (anew)", "remove": ""}
     for change in file_changes(files):
-        lines.append(f"{'would write' if check else 'wrote':<12}{change.path}   ({words[change.action]})")
+        did, would = ("removed", "remove") if change.action == "remove" else ("wrote", "write")
+        word = f"would {would}" if check else did
+        lines.append(f"{word:<11} {change.path}{words[change.action]}")
         if diff:
             lines += [f"{'':<12}  {line}" for line in change.diff.split("\n")[2:]]
     for command in dict.fromkeys(commands):

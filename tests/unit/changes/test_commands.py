@@ -122,7 +122,7 @@ def test_life_of_a_change_set_in_words(hwtune: Commands) -> None:
     assert said.returncode == 1  # something is not allowed
     assert "would       set sysctl vm.swappiness = 1\n" in said.stdout
     assert "              - 60\n              + 1\n" in said.stdout
-    assert "would write /etc/sysctl.d/99-zz-hwtune.conf   (written anew)" in said.stdout
+    assert "would write /etc/sysctl.d/99-zz-hwtune.conf   (anew)" in said.stdout
     assert "              -vm.swappiness = 30\n" in said.stdout
     assert "              +vm.swappiness = 1\n" in said.stdout
     assert (
@@ -142,7 +142,9 @@ def test_life_of_a_change_set_in_words(hwtune: Commands) -> None:
     assert "in-force        sysctl:vm.swappiness   1\n" in said.stdout
     assert "pending-reboot  karg:nohz_full   nohz_full=2-3\n" in said.stdout
     assert "  done      set sysctl vm.swappiness = 1\n" in hwtune("history").stdout
-    assert "  would      sysctl:vm.swappiness   1 -> 60\n" in hwtune("revert", "--check").stdout
+    told = hwtune("revert", "--check").stdout
+    assert "  would      sysctl:vm.swappiness   1 -> 60\n" in told
+    assert "would remove /etc/hwtune/boot.json\n" in told
     assert "  restored   sysctl:vm.swappiness   1 -> 60\n" in hwtune("revert", "--yes").stdout
     assert hwtune.state() == hwtune.pristine
     assert hwtune("verify").stdout == "hwtune holds nothing here.\n"
