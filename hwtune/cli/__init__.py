@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from importlib import import_module
 from typing import Any
@@ -75,6 +76,7 @@ def main() -> None:
     # What a run makes it keeps to its end. Looking for rubbish among it, time and again and twice
     # more at the exit, costs a short run a seventh of its time and finds next to nothing.
     gc.set_threshold(_COLLECT_AFTER)
+    _keep_standard_streams()
     try:
         status = cli.main(prog_name="hwtune", standalone_mode=False)
     except click.exceptions.Exit as error:
@@ -91,9 +93,21 @@ def main() -> None:
     except MemoryError:
         status = _complain("there is not memory enough for what was read", EXIT_TOOL)
     except OSError as error:
-        status = _complain(f"{error.filename or 'hwtune'}: {error.strerror or error}", EXIT_TOOL)
+        # what is printed is the only thing that is written without a name
+        place = error.filename or "what was to be printed"
+        status = _complain(f"{place}: {error.strerror or error}", EXIT_TOOL)
     gc.freeze()
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _keep_standard_streams() -> None:
+    """Where the caller has closed one (``>&-``), nothing that is opened may take its number: what is
+    meant for a terminal would go there."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _complain(message: str, status: int) -> int:

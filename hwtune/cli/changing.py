@@ -74,7 +74,7 @@ def confirm(question: str, yes: bool) -> bool:
     """Ask a person; a script must have said --yes."""
     if yes:
         return True
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError("there is no terminal to ask at; say --yes to go ahead, or --check to look only")
     return click.confirm(question, default=False, err=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -53,11 +54,14 @@ def open_host(snapshot: str | None) -> Host:
 
 def emit(content: str | bytes, output: str | None) -> None:
     """Print a report, or write it to the file that the user named."""
+    from hwtune.errors import ToolError, UsageError
+
     if output is None:
+        if sys.stdout is None:
+            raise ToolError("standard output is closed: name a file with -o.")
         click.echo(content, nl=False)
         return
     from hwtune.cli.output import write_file
-    from hwtune.errors import UsageError
 
     try:
         write_file(output, content.encode() if isinstance(content, str) else content)

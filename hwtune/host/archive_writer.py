@@ -67,7 +67,7 @@ def _taken(path: str, overwrite: bool) -> bool:
     except (OSError, ValueError) as error:
         raise UsageError(f"{path} cannot be written: {error}.") from error
     if not overwrite:
-        raise UsageError(f"{path} exists: name another file, or ask for it to be overwritten.")
+        raise UsageError(f"{path} exists: name another file.")
     if not stat.S_ISREG(mode):
         raise UsageError(f"{path} is not a regular file: name another one.")
     return True

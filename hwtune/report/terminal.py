@@ -22,7 +22,7 @@ class Style(NamedTuple):
 
 def style_for(output: str | None) -> Style:
     """The style for stdout, or for a file when ``output`` names one."""
-    if output is not None or not sys.stdout.isatty():
+    if output is not None or sys.stdout is None or not sys.stdout.isatty():
         return Style(80, False)
     try:
         columns = os.get_terminal_size(sys.stdout.fileno()).columns

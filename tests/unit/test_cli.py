@@ -151,6 +151,37 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert done.stdout == "{" and done.stderr == ""
 
 
+@pytest.mark.parametrize("redirections", ["<&-", "2>&-", "<&- 2>&-"])
+def test_a_closed_stream_is_no_error(redirections: str) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m hwtune doctor --format json --fail-on never {redirections}",
+        shell=True,  # the point is what the shell closes
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0 and done.stderr == ""
+    assert json.loads(done.stdout)["schema_version"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("redirections", "words"),
+    [(">&-", "standard output is closed"), (">/dev/full", "what was to be printed: No space left on device")],
+)
+def test_nowhere_to_print_is_one_sentence_and_exit_3(redirections: str, words: str) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -m hwtune doctor --only 'memory.*' {redirections}",
+        shell=True,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 3
+    assert words in done.stderr and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_scripts(shell: str) -> None:
     done = hwtune("completion", shell)
