@@ -85,7 +85,7 @@ class Fact(Generic[T]):
 
     def why(self) -> str:
         """For a gap: one clause that says why the value is not known."""
-        if self.gap == NOT_PROBED:
+        if self is _NOT_PROBED:
             return "nothing that could be read tells it"
         text = {
             None: "known",
@@ -95,6 +95,7 @@ class Fact(Generic[T]):
             UNREADABLE: "could not be read",
             INVALID: "has unexpected content",
             TOO_LARGE: "is too large to be true",
+            NOT_PROBED: "was not asked",
         }[self.gap]
         return f"{self.source} {text}" + (f" ({self.detail})" if self.detail else "")
 
