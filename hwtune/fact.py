@@ -85,7 +85,7 @@ class Fact(Generic[T]):
 
     def why(self) -> str:
         """For a gap: one clause that says why the value is not known."""
-        if self is _NOT_PROBED:
+        if self.gap == NOT_PROBED and not self.detail:
             return "nothing that could be read tells it"
         text = {
             None: "known",

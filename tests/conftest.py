@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 
@@ -18,3 +19,9 @@ def realdata() -> Path:
     if not folder.is_dir():
         pytest.fail(f"HWTUNE_REALDATA={place} is not a folder")
     return folder
+
+
+# The same examples at every run, so that a change is judged by what it changes; HWTUNE_EXPLORE=1 looks for new ones.
+hypothesis.settings.register_profile("same", derandomize=True)
+hypothesis.settings.register_profile("explore", derandomize=False)
+hypothesis.settings.load_profile("explore" if os.environ.get("HWTUNE_EXPLORE") else "same")

@@ -37,6 +37,9 @@ BOUND_S = 8.0
 
 # A file that cannot be read makes rows unknown and nothing else, but for these, each with its reason.
 STILL_KNOWN = {
+    # meminfo says by itself that there is no swap area
+    ("memory.swappiness", "swaps"): {"not-applicable"},
+    ("memory.swap-in-use", "swaps"): {"not-applicable", "ok"},
     # a pasted text that is gone is as if it had never been there: NVML answers for the GPU
     ("gpu.lost", "dmesg.txt"): {"ok"},
     # one GPU alone has nobody to link with, whatever its links say
