@@ -21,7 +21,8 @@ def realdata() -> Path:
     return folder
 
 
-# The same examples at every run, so that a change is judged by what it changes; HWTUNE_EXPLORE=1 looks for new ones.
+# The same examples at every run, so that a change is judged by what it changes.
+# HWTUNE_EXPLORE=1 looks for new ones.
 hypothesis.settings.register_profile("same", derandomize=True)
 hypothesis.settings.register_profile("explore", derandomize=False)
 hypothesis.settings.load_profile("explore" if os.environ.get("HWTUNE_EXPLORE") else "same")
