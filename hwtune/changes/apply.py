@@ -180,7 +180,8 @@ def _withdraw(
 
 
 def _recover(run: Run) -> None:
-    """Settle what a crash left open: look at each change that was announced, whether it was made."""
+    """Settle what a crash left open: look at each change that was announced, whether it was made. The
+    machine stays as it is, as the plan was made by it."""
     for change_set in list(run.ledger.sets.values()):
         if change_set.reverted:
             continue
@@ -199,9 +200,11 @@ def _settle(run: Run, change_set: ChangeSet, entry: Entry) -> None:
         if change_set.ended or change_set.reverting:
             return  # an earlier run could not settle it, or a revert will
         if entry.state == RESTORING:
-            found, to = entry.passing or (entry.after, entry.before)
-            if target.same(now, found) or target.same(now, to) or target.between(now, found, to):
-                run.put_back(entry, target, now, to, "a crash came while it was put back")
+            to = entry.before if entry.passing is None else entry.passing[1]
+            if target.same(now, to):
+                run.note("restored", sync=False, set=change_set.id, n=entry.n, why="")
+            elif target.same(now, entry.after):
+                run.note("done", sync=False, set=change_set.id, n=entry.n)
         elif target.same(now, entry.after):
             run.note("done", sync=False, set=change_set.id, n=entry.n)
         elif target.same(now, entry.before) and target.atomic:

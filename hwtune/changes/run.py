@@ -161,7 +161,7 @@ class Rehearsal(Run):
             self._values[f"file {temporary_of(target.path)}"] = None
 
     def listed(self, folder: str) -> list[str]:
-        names = set(self.system.names(folder))
+        names = set(self.system.names(folder)) if self.system.directory(folder) else set()
         for key, value in self._values.items():
             kind, _, path = key.partition(" ")
             if kind in _KINDS and path.rpartition("/")[0] == folder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hwtune.changes.run import Written
@@ -131,30 +132,41 @@ def keep(run: Run, set_id: str, names: Iterable[str], change: str, force: bool =
 
 
 def release(run: Run) -> None:
-    """Let go of what stores wrote and nobody needs any more: of files that are as they were before
-    hwtune, and of folders that hwtune made, once nothing of hwtune's is in them."""
+    """Let go of what nobody needs any more: of files of stores that are as they were before hwtune, and
+    of folders that hwtune made, once nothing of hwtune's is in them. Folders of other changes' files
+    stay as long as the change does."""
     for target, entries in _held(run, "file", "link"):
-        original = run.ledger.original(target.key)
-        unwanted = _on_the_way_back(run, entries) or target.same(entries[-1].after, original)
-        if unwanted and target.same(run.read(target), original):
-            for entry in entries:
-                run.note("restored", sync=False, set=entry.set_id, n=entry.n, why="")
+        # what cannot be looked at or removed stays held, and verify says why
+        with suppress(ChangeError):
+            _release_file(run, target, entries)
     for target, entries in sorted(_held(run, "directory"), key=lambda t: t[0].key, reverse=True):
-        if not _on_the_way_back(run, entries):
-            continue
-        why = ""
-        if run.read(target) is not None:
-            path = target.key.partition(" ")[2]
-            left = run.listed(path)
-            if any(_holds_below(run, path, name) for name in left):
-                continue
-            if left:
-                why = "others use it by now"
-            else:
-                run.write(target, None)
-                run.files.append(Written(entries[-1].store, target, "present", None))
+        if _on_the_way_back(run, entries) or all(e.store for e in entries):
+            with suppress(ChangeError):
+                _release_folder(run, target, entries)
+
+
+def _release_file(run: Run, target: Target, entries: Sequence[Entry]) -> None:
+    original = run.ledger.original(target.key)
+    unwanted = _on_the_way_back(run, entries) or target.same(entries[-1].after, original)
+    if unwanted and target.same(run.read(target), original):
         for entry in entries:
-            run.note("restored", sync=False, set=entry.set_id, n=entry.n, why=why)
+            run.note("restored", sync=False, set=entry.set_id, n=entry.n, why="")
+
+
+def _release_folder(run: Run, target: Target, entries: Sequence[Entry]) -> None:
+    why = ""
+    if run.read(target) is not None:
+        path = target.key.partition(" ")[2]
+        left = run.listed(path)
+        if any(_holds_below(run, path, name) for name in left):
+            return
+        if left:
+            why = "others use it by now"
+        else:
+            run.write(target, None)
+            run.files.append(Written(entries[-1].store, target, "present", None))
+    for entry in entries:
+        run.note("restored", sync=False, set=entry.set_id, n=entry.n, why=why)
 
 
 def _held(run: Run, *kinds: str) -> list[tuple[Target, list[Entry]]]:

@@ -22,6 +22,7 @@ from hwtune.changes.ledger import Ledger
 from hwtune.changes.persist import boot_unit, cpu_latency
 from hwtune.changes.plan import make_plan
 from hwtune.changes.revert import revert_all
+from hwtune.changes.system import ChangeError
 from hwtune.changes.verify import IN_FORCE, INTERRUPTED, PENDING, verify
 from hwtune.report.changes import of_history
 from hwtune.report.published import encode
@@ -308,6 +309,50 @@ def test_power_cut_at_every_step_of_an_apply(box: Box, capsys: pytest.CaptureFix
 
     points = crash_all(box, work, after, begin)
     report(capsys, "power cut during apply", points)
+
+
+@pytest.mark.timeout(240)
+def test_apply_that_fails_killed_at_every_step(box: Box, capsys: pytest.CaptureFixture[str]) -> None:
+    """What cannot be kept is taken back: that is killed too, and the next try with it."""
+    wanted = [
+        kinds.SysctlChange("vm.swappiness", "1"),
+        kinds.KernelArguments(set=("nohz_full=2-3",)),
+        kinds.SysfsAttribute(small_box.THP, "never"),
+        kinds.FileContent("/etc/hwtune.d/notes/box", "cannot be written\n"),
+    ]
+    everything, box.wanted = box.wanted, wanted
+    folder = f"{box.tree.root}/etc/hwtune.d/notes"
+
+    def fails() -> None:
+        box.kernel.broken |= {"update-grub", "systemctl"}
+        write = box.kernel.write_file
+
+        def refused(path: str, state: Any) -> None:
+            if path.startswith("/etc/hwtune.d"):
+                raise ChangeError(f"cannot write {path}: Input/output error")
+            write(path, state)
+
+        box.kernel.write_file = refused  # type: ignore[method-assign]
+        box.apply()
+
+    def after(at: int) -> None:
+        left = box.tree.state(), box.notes.state()
+        put_back(box, f"revert after step {at}")
+        box.begin(*left)
+        box.apply()
+        assert verify(Ledger(box.journal.records().records), box.kernel, None) != []
+        assert os.path.exists(f"{folder}/box")
+        put_back(box, f"apply and revert after step {at}")
+
+    try:
+        points = crash_all(box, fails, after, lambda: box.begin(box.pristine, {}))
+        # the run that came to its end has left only what did not fail
+        assert set(differing(box)) == {"/proc/sys/vm/swappiness", small_box.SYSCTL_D}
+        put_back(box, "a run that failed")
+    finally:
+        box.wanted = everything
+    report(capsys, "apply that fails", points)
+    assert points > 100
 
 
 @pytest.mark.timeout(240)

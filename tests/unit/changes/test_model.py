@@ -72,6 +72,10 @@ wanted = st.lists(st.sampled_from(sorted(OURS)), min_size=1, max_size=4, unique=
 )
 
 
+def _something_to_revert(life: Any) -> bool:
+    return bool(life.ledger().active_sets())
+
+
 class Life(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
@@ -187,12 +191,23 @@ class Life(RuleBasedStateMachine):
             return content == "0\n" or saved.endswith(f"{path.rpartition('/')[2]} = {content.strip()}")
         return bool(saved == content.strip())
 
+    @rule(change=st.sampled_from([*OURS["swappiness"], *OURS["motd"]]))
+    def apply_one(self, change: Any) -> None:
+        """Sets upon sets over one and the same thing."""
+        self.apply((change,), False)
+
+    @precondition(_something_to_revert)
     @rule(which=st.integers(0, 5), force=st.booleans())
     def revert_one(self, which: int, force: bool) -> None:
         active = self.ledger().active_sets()
-        if active:
-            self.revert([active[which % len(active)].id], force)
+        self.revert([active[which % len(active)].id], force)
 
+    @precondition(_something_to_revert)
+    @rule()
+    def revert_the_oldest(self) -> None:
+        self.revert([self.ledger().active_sets()[0].id], False)
+
+    @precondition(_something_to_revert)
     @rule(force=st.booleans())
     def revert_all(self, force: bool) -> None:
         self.revert([s.id for s in reversed(self.ledger().active_sets())], force)
@@ -238,11 +253,10 @@ class Life(RuleBasedStateMachine):
         )
         self.note_overwritten(before)
 
+    @precondition(_something_to_revert)
     @rule(which=st.integers(0, 5), every=st.booleans(), step=st.integers(1, 100))
     def revert_crashes(self, which: int, every: bool, step: int) -> None:
         active = self.ledger().active_sets()
-        if not active:
-            return
         chosen = list(reversed(active)) if every else [active[which % len(active)]]
         before = self.all()
         killed(
