@@ -8,18 +8,35 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from hwtune.errors import ToolError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUPS = ("hwtune.probes", "hwtune.remediations")
 
 
 def load(group: str) -> list[Any]:
-    """Import what the entry points of a group name, in the order of their names."""
+    """Import what the entry points of a group name, in the order of their names. Raises ``ToolError``
+    for one that cannot be imported: what it asks would be missing without a word."""
     if not _any():
         return []
     from importlib.metadata import entry_points
 
-    return [point.load() for point in sorted(entry_points(group=group), key=lambda p: p.name)]
+    return [_load(point) for point in sorted(entry_points(group=group), key=lambda p: p.name)]
+
+
+def _load(point: EntryPoint) -> Any:
+    try:
+        return point.load()
+    except Exception as error:  # whatever a third party's module does when it is imported
+        of = point.dist.name if point.dist is not None else point.value
+        raise ToolError(
+            f"the plug-in {point.name} of {of} ({point.group}) cannot be loaded:"
+            f" {type(error).__name__}: {error}; mend it or uninstall it."
+        ) from error
 
 
 _found: list[bool] = []

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hwtune.diagnosis.verdict import FINDING, OUTCOMES, SEVERITIES, UNKNOWN, Evidence, Finding, Unknown
+from hwtune.fact import json_form
 from hwtune.model import Machine
 
 if TYPE_CHECKING:
@@ -78,10 +79,23 @@ def probe(host: Host) -> tuple[Machine, list[Defect]]:
         if part is not None:
             setattr(machine, module.PART, part)
     for plugin in load("hwtune.probes"):
-        part = _read(plugin, host, defects)
-        if part is not None:
-            machine.extra[plugin.PART] = part
+        _read_extra(plugin, host, machine, defects)
     return machine, defects
+
+
+def _read_extra(plugin: Any, host: Host, machine: Machine, defects: list[Defect]) -> None:
+    """A third party's part, if reports can hold it."""
+    if not isinstance(getattr(plugin, "PART", None), str):
+        defects.append(Defect(f"probe {plugin}", "it has no PART"))
+        return
+    part = _read(plugin, host, defects)
+    try:
+        msgspec.to_builtins(part, enc_hook=json_form)
+    except (TypeError, ValueError, RecursionError) as error:
+        defects.append(Defect(f"probe {plugin.PART}", str(error)))
+        return
+    if part is not None:
+        machine.extra[plugin.PART] = part
 
 
 def _read(module: Any, host: Host, defects: list[Defect]) -> Any:

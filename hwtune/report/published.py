@@ -12,7 +12,7 @@ import msgspec
 from hwtune import __version__
 from hwtune.diagnosis.engine import Defect
 from hwtune.diagnosis.verdict import Evidence, Finding, Unknown
-from hwtune.fact import Fact
+from hwtune.fact import json_form
 from hwtune.model.cpus import Cpus
 from hwtune.model.gpu import Gpu, GpuHost
 from hwtune.model.irqs import Irq, Irqs
@@ -164,9 +164,9 @@ def _machine(machine: Any) -> PublishedMachine:
 def encode(value: Any) -> bytes:
     """JSON, indented, with a newline at its end; an unknown fact is null."""
     try:
-        encoded = msgspec.json.encode(value, enc_hook=_plain)
+        encoded = msgspec.json.encode(value, enc_hook=json_form)
     except UnicodeEncodeError:  # a name of the machine's that is not UTF-8
-        encoded = msgspec.json.encode(_as_unicode(msgspec.to_builtins(value, enc_hook=_plain)))
+        encoded = msgspec.json.encode(_as_unicode(msgspec.to_builtins(value, enc_hook=json_form)))
     return msgspec.json.format(encoded, indent=2) + b"\n"
 
 
@@ -179,9 +179,3 @@ def _as_unicode(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_unicode(item) for item in value]
     return value
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Fact):
-        return value.value
-    raise TypeError(f"{type(value).__name__} has no JSON form")
