@@ -34,7 +34,7 @@ def line(result: Result) -> str:
     verdict = "" if result.met is None else ("met" if result.met else "MISSED")
     target = "" if result.target is None else f"target {result.target:g}"
     return (
-        f"{result.suite:<9} {result.name:<42} {result.ours:8.1f} {result.unit}   "
+        f"{result.suite:<9} {result.name:<42} {result.ours:8.1f} {result.unit:<6} "
         f"{result.ratio:6.2f} x {result.other_name} ({result.other:.1f} {result.unit})   {target} {verdict}"
     )
 
