@@ -95,6 +95,20 @@ class Box:
             self.kernel.put(path, value + "\n")
         self.kernel.put(BOOT_ID, "boot-2\n")
 
+    def start_up(self) -> None:
+        """What sets values during a boot: hwtune's sysctl.d file, and its own unit."""
+        state = self.tree.state()
+        content = state.get(small_box.SYSCTL_D, ("", b"", 0))[1]
+        if isinstance(content, bytes) and b"hwtune" in content:
+            for line in content.decode().splitlines():
+                key, _, value = line.partition(" = ")
+                if value:
+                    self.kernel.put("/proc/sys/" + key.replace(".", "/"), value + "\n")
+                if key == "vm.dirty_bytes":
+                    self.kernel.put("/proc/sys/vm/dirty_ratio", "0\n")
+        if f"/etc/systemd/system/multi-user.target.wants/{boot_unit.UNIT}" in state:
+            self.boot()
+
 
 @pytest.fixture(scope="module")
 def box() -> Iterator[Box]:
@@ -225,6 +239,11 @@ def test_revert_killed_at_every_step(box: Box, capsys: pytest.CaptureFixture[str
         box.apply()
         assert box.tree.state() == box.applied, f"apply after step {at} of a revert"
         put_back(box, f"apply and revert after step {at} of a revert")
+        # a boot comes first, which sets what files still say
+        box.begin(*left)
+        box.reboot()
+        box.start_up()
+        put_back_after_boot(box)
 
     points = crash_all(box, box.revert, after, lambda: box.begin(box.applied, box.applied_notes))
     report(capsys, "revert", points)

@@ -25,7 +25,7 @@ from hwtune.changes.journal import Journal
 from hwtune.changes.ledger import Ledger
 from hwtune.changes.persist import boot_unit
 from hwtune.changes.plan import make_plan
-from hwtune.changes.verify import GONE, IN_FORCE, INTERRUPTED, verify
+from hwtune.changes.verify import DRIFTED, GONE, IN_FORCE, INTERRUPTED, verify
 from tests.crash.killing import killed
 from tests.support import Directory, tree
 from tests.support.fake_kernel import BOOT_ID, UNITS, FakeKernel, Tree
@@ -354,6 +354,8 @@ class Life(RuleBasedStateMachine):
             assert (v.status == GONE) == (self.at(path) is None), v
             if v.status == IN_FORCE:
                 assert path not in self.theirs, f"{v} is someone else's"
+            if v.status == DRIFTED and "has booted" not in v.reason:
+                assert path in self.theirs, f"nobody but hwtune made it so: {v}"
 
     @precondition(lambda self: not self.ledger().active_sets())
     @invariant()
