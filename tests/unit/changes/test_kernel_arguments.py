@@ -82,7 +82,8 @@ class Debian(Machine):
         if self.broken:
             return failing(1, "/usr/sbin/grub-probe: error: cannot find a device for /.")
         script = (
-            'set -e; . "$1/etc/default/grub"; for x in "$1"/etc/default/grub.d/*.cfg; do . "$x"; done; '
+            'set -e; . "$1/etc/default/grub"; '
+            'for x in "$1"/etc/default/grub.d/*.cfg; do if [ -e "$x" ]; then . "$x"; fi; done; '
             'printf "%s" "$GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"'
         )
         line = shell("dash", script, str(self.root))
@@ -126,9 +127,17 @@ def test_revert_leaves_every_byte_as_it_was(tmp_path: Path) -> None:
 def test_revert_removes_the_folder_that_it_made(tmp_path: Path) -> None:
     machine = Debian(tmp_path)
     shutil.rmtree(machine.root / "etc/default/grub.d")
-    (machine.root / "etc/default/grub.d").mkdir()
-    machine.update_grub = lambda argv: ""  # type: ignore[method-assign]
-    (machine.root / "etc/default/grub.d").rmdir()
+    machine.update_grub([])
+    before = machine.state()
+    assert machine.apply(ISOLATE).problems == []
+    assert (machine.root / "etc/default/grub.d").is_dir()
+    assert machine.revert().whole
+    assert machine.state() == before
+
+
+def test_a_menu_that_did_not_take_the_arguments_leaves_nothing_behind(tmp_path: Path) -> None:
+    machine = Debian(tmp_path)
+    shutil.rmtree(machine.root / "etc/default/grub.d")
     machine.host.tools = {"update-grub": lambda argv: ""}
     before = machine.state()
     # the menu stays as it was, which is told
@@ -136,8 +145,8 @@ def test_revert_removes_the_folder_that_it_made(tmp_path: Path) -> None:
         "kargs: /boot/grub/grub.cfg was made anew and its default entry has no "
         "isolcpus=domain,managed_irq,2-3 nohz_full=2-3"
     ]
-    machine.revert()
     assert machine.state() == before
+    assert machine.ledger().active_sets() == []
 
 
 def test_removed_argument_is_gone_under_either_spelling(tmp_path: Path) -> None:
