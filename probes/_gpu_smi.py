@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hwtune.fact import DENIED, INVALID, NOT_CAPTURED, UNREADABLE, Fact, absent, gap, known
 from hwtune.model.gpu import GENERATIONS, Gpu, GpuHost, GpuProcess
 from hwtune.text import nvidia_smi_q, nvidia_smi_table, nvidia_smi_xml
+from hwtune.text.number import finite
 from hwtune.text.pci_address import normal
 
 if TYPE_CHECKING:
@@ -444,7 +445,7 @@ def _megahertz(text: str) -> int:
 
 
 def _milliwatts(text: str) -> int:
-    return round(float(_unit(text, "W")) * 1000)
+    return round(finite(_unit(text, "W")) * 1000)
 
 
 def _degrees(text: str) -> int:

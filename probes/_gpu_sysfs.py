@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hwtune.fact import DENIED, INVALID, TOO_LARGE, UNREADABLE, known
 from hwtune.model.gpu import Gpu, GpuHost
 from hwtune.text.cpulist import parse_list
+from hwtune.text.number import hexadecimal
 from hwtune.text.pci_address import normal
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def _by_udev(address: str, said: dict[str, str]) -> Function:
     numbers = []
     for digits in (said.get("PCI_CLASS", ""), vendor):
         try:
-            numbers.append(int(digits, 16))
+            numbers.append(hexadecimal(digits))
         except ValueError:
             numbers.append(0)
     return Function(address=address, class_code=numbers[0], vendor=numbers[1], driver=said.get("DRIVER"))

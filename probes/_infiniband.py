@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hwtune.fact import ABSENT, NOT_CAPTURED, NOT_PROBED, Fact, gap, known
 from hwtune.model.network import IbPort
 from hwtune.probes._nic_sysfs import below_pci, pci_address
+from hwtune.text.number import hexadecimal
 
 if TYPE_CHECKING:
     from hwtune.host.base import Host
@@ -90,7 +91,7 @@ def _state(host: Host, port: IbPort) -> None:
     port.state = host.parse(f"{path}/state", ibstat.state)
     port.physical_state = host.parse(f"{path}/phys_state", ibstat.physical_state)
     _set_rate(port, host.parse(f"{path}/rate", _rate_text))
-    port.lid = host.parse(f"{path}/lid", lambda text: int(text, 16))
+    port.lid = host.parse(f"{path}/lid", hexadecimal)
     if port.link_layer.value != "Ethernet":
         port.counters = _counters(host, f"{path}/counters")
 

@@ -10,6 +10,7 @@ from hwtune.fact import ABSENT, INVALID, UNREADABLE, Fact, absent, gap, known
 from hwtune.model.network import Nic
 from hwtune.text import net_dev
 from hwtune.text.cpulist import parse_mask
+from hwtune.text.number import hexadecimal
 from hwtune.text.pci_sysfs import is_address
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def _layer(text: str) -> str:
 
 def _admin_up(host: Host, nic: Nic) -> Fact[bool]:
     """By the flags; by what only an interface has that is up, where these are not known."""
-    flags = host.parse(f"{nic.source}/flags", lambda text: bool(int(text, 16) & _IFF_UP))
+    flags = host.parse(f"{nic.source}/flags", lambda text: bool(hexadecimal(text) & _IFF_UP))
     if flags.known:
         return flags
     if nic.operstate.value in ("up", "dormant", "testing"):

@@ -8,6 +8,7 @@ from hwtune.fact import ABSENT, NOT_CAPTURED, NOT_PROBED, Fact, gap, known
 from hwtune.model.pci import Acs, PciDevice
 from hwtune.probes import _pci_config
 from hwtune.text import udev_pci
+from hwtune.text.number import hexadecimal
 from hwtune.text.pci_registers import ACS_BITS, LINKLESS, Registers
 from hwtune.text.pci_sysfs import is_address, place
 
@@ -183,6 +184,6 @@ def _udev(path: str, said: dict[str, str], source: str, by_address: dict[str, Pc
 
 def _number(digits: str | None, source: str, otherwise: Fact[int]) -> Fact[int]:
     try:
-        return known(int(digits, 16), source) if digits else otherwise
+        return known(hexadecimal(digits), source) if digits else otherwise
     except ValueError:
         return otherwise

@@ -8,6 +8,7 @@ from hwtune.fact import ABSENT, INVALID, NOT_CAPTURED, UNREADABLE, Fact, gap, kn
 from hwtune.model.pci import Aer, Link, PciDevice
 from hwtune.text import pci_sysfs as text
 from hwtune.text.cpulist import parse_list, parse_mask
+from hwtune.text.number import hexadecimal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -173,7 +174,7 @@ def _identify(host: Host, files: _Files, device: PciDevice) -> None:
 def _hex_of(said: Fact[Any], digits: str | None, files: _Files, name: str) -> Fact[int]:
     if digits:
         try:
-            return known(int(digits, 16), said.source)
+            return known(hexadecimal(digits), said.source)
         except ValueError:
             return files.parse(name, text.parse_hex)
     return files.parse(name, text.parse_hex)

@@ -12,6 +12,7 @@ from hwtune.fact import ABSENT, INVALID, NOT_CAPTURED, UNREADABLE, Fact, gap, kn
 from hwtune.model.kernel import Kernel, KernelArgument
 from hwtune.probes import _boot, _kconfig, _kernel_log, _sysctl
 from hwtune.text import cmdline
+from hwtune.text.number import finite
 
 if TYPE_CHECKING:
     from hwtune.host.base import Host
@@ -289,7 +290,7 @@ def _first_number(text: str) -> float:
     words = text.split()
     if not words:
         raise ValueError("empty")
-    return float(words[0])
+    return finite(words[0])
 
 
 def _bracketed(text: str) -> str:

@@ -12,6 +12,7 @@ from hwtune.model.intent import hot_cpus
 from hwtune.remediations._common import fix, plural
 from hwtune.remediations._cpu import BASE, PARAMETERS, is_x86, megahertz, subject
 from hwtune.text.cpulist import format_list
+from hwtune.text.number import finite
 
 if TYPE_CHECKING:
     from hwtune.diagnosis import Evidence
@@ -204,7 +205,7 @@ def _nominal(machine: Machine, cpu: int) -> Fact[int] | None:
     head, at, tail = (name.value or "").rpartition("@")
     number = tail.strip().removesuffix("GHz")
     try:
-        return known(int(float(number) * 1e6), name.source) if at and head and tail.endswith("GHz") else None
+        return known(int(finite(number) * 1e6), name.source) if at and head and tail.endswith("GHz") else None
     except ValueError:
         return None
 

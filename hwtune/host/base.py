@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from hwtune.fact import INVALID, Fact
+from hwtune.text.number import is_endless
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,14 +100,17 @@ class Host(ABC):
     def text(self, path: str, limit: int = READ_LIMIT) -> Fact[str]:
         """The content as text without the white space and NULs around it; bytes that are not UTF-8
         are kept as replacement characters. INVALID where a file of one value holds control
-        characters."""
+        characters, and where there are digits without end."""
         found = self.read_bytes(path, limit)
         if found.gap is not None:
             return Fact(None, found.source, found.gap, found.detail)
         content: bytes = found.value  # type: ignore[assignment]
         if path.startswith(_VALUES) and len(content.translate(None, _CONTROLS)) != len(content):
             return Fact(None, found.source, INVALID, "control characters")
-        return Fact(content.decode("utf-8", "replace").strip(_BLANK), found.source, None)
+        text = content.decode("utf-8", "replace").strip(_BLANK)
+        if is_endless(text):
+            return Fact(None, found.source, INVALID, "digits without end")
+        return Fact(text, found.source, None)
 
     def parse(self, path: str, parser: Callable[[str], T], limit: int = READ_LIMIT) -> Fact[T]:
         """``parser`` applied to the text; its ``ValueError`` becomes an INVALID gap that
@@ -140,8 +144,9 @@ class Host(ABC):
 
 
 def _decimal(text: str) -> int:
-    if len(text) > _MOST_DIGITS:
-        raise ValueError("more digits than 64 bits have")
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    if len(text) > _MOST_DIGITS or not (digits.isascii() and digits.isdecimal()):
+        raise ValueError("not a decimal number of 64 bits")
     return int(text, 10)
 
 

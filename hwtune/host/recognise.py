@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from hwtune.host import prompts
+from hwtune.text.number import without_endless
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -480,6 +481,7 @@ def clean(content: bytes) -> str | None:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
+    text = without_endless(text)
     return text if _is_plain(text) else text.translate(_CONTROLS)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from hwtune.text.number import finite
+
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _THREAD = re.compile(r"^T: *(\d+) .*\bAvg: *(-?\d+)\b.*\bMax: *(-?\d+)")
 _SUMMARY = re.compile(r"^# (Avg|Max) Latencies: ([\d ]+)$", re.MULTILINE)
@@ -35,7 +37,7 @@ def parse_cyclictest(text: str) -> list[Latency]:
             found[int(match[1])] = Latency(int(match[1]), "", float(match[2]), float(match[3]))
     if found:
         return [found[number] for number in sorted(found)]
-    figures = {m[1]: [float(word) for word in m[2].split()] for m in _SUMMARY.finditer(_ANSI.sub("", text))}
+    figures = {m[1]: [finite(word) for word in m[2].split()] for m in _SUMMARY.finditer(_ANSI.sub("", text))}
     averages = figures.get("Avg", [])
     return [
         Latency(number, "", averages[number] if number < len(averages) else None, most)
@@ -112,7 +114,7 @@ def _numbers(text: str) -> list[float]:
     found = []
     for word in text.split():
         try:
-            found.append(float(word))
+            found.append(finite(word))
         except ValueError:
             return [] if word != "-" else found
     return found

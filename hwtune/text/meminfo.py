@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from hwtune.text.number import finite
+
 _MEMINFO = re.compile(r"(?:Node +\d+ +)?([^:]+): *(\d+)( kB)?$")
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -80,7 +82,7 @@ def parse_pressure(text: str) -> dict[str, float]:
             raise ValueError(f"not a line of /proc/pressure: {line[:60]!r}")
         for field in fields:
             name, _, number = field.partition("=")
-            found[f"{kind}_{name}"] = float(number)
+            found[f"{kind}_{name}"] = finite(number)
     if not found:
         raise ValueError("an empty pressure file")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from hwtune.text.number import finite
 from hwtune.text.pci_address import normal
 
 _DEEPEST = 64
@@ -84,6 +85,6 @@ class _Reader:
 
 def _gts(text: str) -> float | None:
     try:
-        return float(text.partition(" ")[0])
+        return finite(text.partition(" ")[0])
     except ValueError:
         return None

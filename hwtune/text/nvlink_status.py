@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from hwtune.text.number import finite
+
 _GPU = re.compile(r"\s*GPU (\d{1,3}): (.{1,100}?)(?: \(UUID: ([\w-]{1,64})\))?\s*$")
 _LINK = re.compile(r"\s*Link (\d{1,2}): (.{1,60}?)\s*$")
 _SPEED = re.compile(r"([\d.]{1,12}) GB/s")
@@ -60,6 +62,6 @@ def _note(line: str) -> str:
 
 def _megabytes(text: str) -> int | None:
     try:
-        return round(float(text) * 1000)
+        return round(finite(text) * 1000)
     except ValueError:
         return None

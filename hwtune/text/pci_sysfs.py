@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from hwtune.text.number import finite, hexadecimal
+
 # Speeds that exist: 2.5 to 64 GT/s, and 128 GT/s of the next generation.
 _SPEEDS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _WIDTHS = (1, 2, 4, 8, 12, 16, 32)
@@ -45,7 +47,7 @@ def parse_hex(text: str) -> int:
     """ "0x10de". Raises ``ValueError``."""
     if not text.startswith("0x"):
         raise ValueError("no hexadecimal number")
-    return int(text, 16)
+    return hexadecimal(text)
 
 
 def parse_speed(text: str) -> float:
@@ -54,7 +56,7 @@ def parse_speed(text: str) -> float:
     number, _, unit = text.partition(" ")
     if not unit.startswith("GT/s"):
         raise ValueError("no speed")
-    speed = float(number)
+    speed = finite(number)
     if speed not in _SPEEDS:
         raise ValueError("no speed of PCIe")
     return speed
@@ -87,7 +89,7 @@ def parse_resource(text: str) -> list[int]:
     Raises ``ValueError``."""
     sizes = []
     for line in text.splitlines()[:6]:
-        start, end = (int(word, 16) for word in line.split()[:2])
+        start, end = (hexadecimal(word) for word in line.split()[:2])
         sizes.append(end - start + 1 if end > start else 0)
     return sizes
 

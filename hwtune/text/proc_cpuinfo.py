@@ -9,6 +9,7 @@ import re
 from typing import NamedTuple
 
 from hwtune.text.cpulist import MAX_CPUS
+from hwtune.text.number import finite, hexadecimal
 
 # arch/arm64/include/asm/cputype.h and Arm's list of implementer codes
 IMPLEMENTERS = {
@@ -146,7 +147,7 @@ def _note(found: CpuInfo, cpu: int, name: str, value: str) -> None:
         _put(found.cores, cpu, value)
     elif name == "cpu MHz":
         try:
-            found.mhz[cpu] = float(value)
+            found.mhz[cpu] = finite(value)
         except ValueError:
             return
     elif name == "microcode":
@@ -181,6 +182,6 @@ def _put(numbers: dict[int, int], cpu: int, text: str) -> None:
 
 def _hexadecimal(text: str) -> int | None:
     try:
-        return int(text, 16)
+        return hexadecimal(text)
     except ValueError:
         return None
