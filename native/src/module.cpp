@@ -1,5 +1,7 @@
 // hwtune._native: the clock and the spin loop for Python. Its types are written down in hwtune/_native.pyi.
 
+#include "bind.hpp"
+
 #include "hwtune/clock.hpp"
 #include "hwtune/spin.hpp"
 
@@ -121,4 +123,10 @@ NB_MODULE(_native, module) {
     module.def("make_clock", &make_clock, "clocksource"_a = nb::none(), "window_s"_a = 0.02);
     module.def("spin", &spin, "cpu"_a, "duration_s"_a, nb::kw_only(), "clock"_a, "threshold_ns"_a = nb::none(),
                "capacity"_a = std::size_t{1} << 16U, "stop"_a = nb::none());
+
+    bind_histogram(module);
+    bind_queue(module);
+    bind_features(module);
+    bind_engine(module);
+    bind_pipeline(module);
 }
