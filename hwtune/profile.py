@@ -8,7 +8,7 @@ error that names the nearest one.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -42,7 +42,7 @@ class CpuTargets(msgspec.Struct, forbid_unknown_fields=True):
     energy_preference: list[str]  # accepted energy_performance_preference where no governor forces it
     energy_bias_max: int  # energy_perf_bias: 0 performance ... 15 powersave
     max_idle_latency_us: int  # exit latency of the deepest idle state that may stay enabled
-    turbo: str  # "on", "off" or "any"
+    turbo: Literal["on", "off", "any"]
     throttle_events_error: int  # thermal throttle events since boot from which on they are an error
     wakeup_latency_max_us: int  # of a measured wake-up (cyclictest, rtla)
 
@@ -50,6 +50,8 @@ class CpuTargets(msgspec.Struct, forbid_unknown_fields=True):
 class IsolationTargets(msgspec.Struct, forbid_unknown_fields=True):
     required: bool  # whether a box without any isolated CPU is a finding
     cpus: str  # the CPUs meant for hot threads: a list, or "auto" for what the kernel isolates
+    # what takes them out of the scheduler's balancing: the boot argument, or a cpuset partition at run time
+    method: Literal["isolcpus", "partition"]
     rt_runtime_us: list[int]
 
 

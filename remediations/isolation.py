@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwtune.changes import KernelArguments
+from hwtune.changes import CpusetPartition, KernelArguments
 from hwtune.diagnosis import Verdict, evidence, fact_evidence
 from hwtune.diagnosis.row import row
 from hwtune.fact import INVALID
@@ -182,9 +182,26 @@ def _not_isolated(
             format_list(cpus or hot),
         ),
         *given,
-        changes=with_arguments(machine, cpus, "isolcpus"),
+        changes=_taking_out(machine, profile, cpus),
         advice="" if cpus else "Choose CPUs other than the boot CPU, and leave some to housekeeping.",
     )
+
+
+# Services with Slice=hot.slice run on the partition's CPUs.
+_PARTITION = "hot"
+
+
+def _taking_out(
+    machine: Machine, profile: Profile, cpus: list[int]
+) -> list[KernelArguments] | list[CpusetPartition]:
+    """The change that takes these CPUs out of the scheduler's hands, in the way that the profile wants."""
+    if profile.isolation.method == "isolcpus":
+        return with_arguments(machine, cpus, "isolcpus")
+    partitions = machine.cpus.partitions.get() if machine.cpus.partitions.known else []
+    own = {c for p in partitions if p.path.endswith(f"/{_PARTITION}.slice") for c in p.cpus}
+    # what another partition or isolcpus= has taken out already needs none
+    left = tuple(c for c in cpus if c in own or c not in out_of_scheduler(machine).get())
+    return [CpusetPartition(_PARTITION, left)] if left else []
 
 
 @row(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwtune.changes import KernelArguments, SysctlChange, SysfsAttribute
+from hwtune.changes import CpusetPartition, KernelArguments, SysctlChange, SysfsAttribute
 from hwtune.diagnosis.engine import judge, probe
 from hwtune.diagnosis.table import table
 from hwtune.fact import known
@@ -499,6 +499,24 @@ def test_a_partition_that_is_not_in_force(tmp_path: Path) -> None:
     assert "cpu list in cpuset.cpus not exclusive" in finding.message and "siblings" in finding.advice
     # and it keeps nothing apart
     assert ask(seen, "isolation.isolcpus").outcome == "not-applicable"
+
+
+def test_a_partition_instead_of_the_boot_argument(tmp_path: Path) -> None:
+    settings = ("isolation.cpus=2-3,6-7", "isolation.method=partition")
+    finding = only(ask(machine(tmp_path / "a", NOT_ISOLATED), "isolation.isolcpus", *settings))
+    assert finding.changes == [CpusetPartition("hot", (2, 3, 6, 7))]
+    # half of them are there already: the partition grows
+    grows = machine(tmp_path / "b", NOT_ISOLATED | partition("isolated", "3,7"))
+    finding = only(ask(grows, "isolation.isolcpus", *settings))
+    assert (finding.subject, finding.changes) == ("cpu:2,6", [CpusetPartition("hot", (2, 3, 6, 7))])
+    # what isolcpus= took out is no part of it
+    half = {"/proc/cmdline": "ro isolcpus=domain,3,7\n", f"{CPU}/isolated": "3,7\n", f"{CPU}/nohz_full": "\n"}
+    finding = only(ask(machine(tmp_path / "c", half), "isolation.isolcpus", *settings))
+    assert (finding.subject, finding.changes) == ("cpu:2,6", [CpusetPartition("hot", (2, 6))])
+    # one that the kernel refused is asked for anew
+    refused = machine(tmp_path / "d", NOT_ISOLATED | partition("isolated invalid (why)", "2-3,6-7"))
+    finding = only(ask(refused, "isolation.isolcpus", *settings))
+    assert finding.changes == [CpusetPartition("hot", (2, 3, 6, 7))]
 
 
 def test_no_partition_and_no_groups(tmp_path: Path) -> None:

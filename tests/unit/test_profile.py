@@ -48,6 +48,8 @@ def test_settings_win_and_take_the_type_of_the_key() -> None:
         (["memory.swappiness_max"], "KEY=VALUE"),
         (["memory.swappiness_max=low"], "is a number"),
         (["pcie.aspm=perhaps"], "true or false"),
+        (["cpu.turbo=maybe"], "cpu.turbo: Invalid enum value 'maybe'"),
+        (["isolation.method=cpuset"], "isolation.method: Invalid enum value 'cpuset'"),
     ],
 )
 def test_a_bad_setting_is_one_sentence(settings: list[str], message: str) -> None:

@@ -161,9 +161,26 @@ class Sick:
             os.makedirs(groups, exist_ok=True)
             if not os.path.exists(f"{groups}/cgroup.procs"):
                 Path(groups, "cgroup.procs").write_text("800\n")
+        if unit == "hot.slice":
+            self._partition(words[0], words[2:])
         if unit == "nvidia-fabricmanager.service" and starts:
             self._gpu()["nvmlDeviceGetGpuFabricInfo"]["value"]["state"] = 3
         return said
+
+    def _partition(self, verb: str, properties: Sequence[str]) -> None:
+        """systemd makes and removes the group, and hands the controller on to it."""
+        folder = Path(f"{self.kernel.root}/sys/fs/cgroup/hot.slice")
+        if verb == "start":
+            folder.mkdir()
+            self.kernel.put("/sys/fs/cgroup/cgroup.subtree_control", "cpuset cpu memory pids\n")
+            for name, text in (("cpuset.cpus.partition", "member"), ("cpuset.cpus", "")):
+                folder.joinpath(name).write_text(f"{text}\n")
+        elif verb == "set-property":
+            for name in ("cpuset.cpus", "cpuset.cpus.effective"):
+                folder.joinpath(name).write_text(properties[0].partition("=")[2] + "\n")
+        elif verb == "stop":
+            shutil.rmtree(folder)
+            self.kernel.put("/sys/fs/cgroup/cgroup.subtree_control", "cpu memory pids\n")
 
     def _ethtool(self, argv: Sequence[str]) -> str:
         settings = self.host.answers["ethtool", "settings", argv[2]]
@@ -390,6 +407,16 @@ CASES = [
         "isolation.isolcpus",
         {**args("isolcpus=domain,managed_irq,2-3,6-7 "), f"{CPU}/isolated": "\n"},
         boot={},
+    ),
+    Case(
+        "isolation.isolcpus",
+        {
+            **args("isolcpus=domain,managed_irq,2-3,6-7 "),
+            f"{CPU}/isolated": "\n",
+            "/run/systemd/system": Directory(),
+        },
+        settings=("isolation.method=partition",),
+        label="partition",
     ),
     Case(
         "isolation.domain-flag", {**args("isolcpus=domain,", "isolcpus="), f"{CPU}/isolated": "\n"}, boot={}
