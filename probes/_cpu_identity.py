@@ -26,7 +26,7 @@ def read(host: Host, cpus: Cpus, cpuinfo: Fact[CpuInfo]) -> None:
     _identify(cpus, cpuinfo)
     if not cpus.model_name.known and not cpus.flags.known:
         _ask_library(host, cpus)
-    _read_kinds(host, cpus)
+    read_kinds(host, cpus)
     folder = f"{BASE}/vulnerabilities"
     names = host.names(folder)
     cpus.vulnerabilities = {name: host.text(f"{folder}/{name}") for name in names.value or []}
@@ -71,7 +71,7 @@ def _ask_library(host: Host, cpus: Cpus) -> None:
         cpus.flags = known([str(flag) for flag in said["flags"]], answer.source)
 
 
-def _read_kinds(host: Host, cpus: Cpus) -> None:
+def read_kinds(host: Host, cpus: Cpus) -> None:
     """Core kinds: by the PMUs of hybrid x86 (tools/perf/Documentation/intel-hybrid.txt), or by
     cpu_capacity elsewhere. On x86 the capacities of favoured cores differ too, so that there they
     tell nothing of kinds."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hwtune.fact import NOT_PROBED, gap
 from hwtune.model.cpus import Cpus
 from hwtune.probes import (
     _cpu_caches,
@@ -39,4 +40,14 @@ def read(host: Host) -> Cpus:
     _cpu_throttle.read(host, cpus, asked)
     _cpu_documents.fill(host, cpus)
     _isolation.fill(host, cpus)
+    return cpus
+
+
+def read_topology(host: Host) -> Cpus:
+    """What tells where a thread may go, and no more: which CPUs there are, their cores, caches, nodes and
+    kinds, and what the kernel keeps apart. For commands that start threads and are to start soon."""
+    cpus = Cpus()
+    asked = _cpu_topology.read(host, cpus, gap(NOT_PROBED, "/proc/cpuinfo"))
+    _cpu_identity.read_kinds(host, cpus)
+    cpus.caches = _cpu_caches.read(host, asked)
     return cpus

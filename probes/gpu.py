@@ -43,3 +43,9 @@ def _read(host: Host, answer: Fact[Any], on_bus: list[Gpu], gpu_host: GpuHost) -
     _gpu_log.read(host, gpu_host)
     _gpu_environment.read(host, gpu_host)
     return Gpus(_gpu_merge.merge(lists), gpu_host)
+
+
+def read_bus(host: Host) -> Gpus:
+    """The GPUs that the kernel lists, without a word to their driver: which there are, and on which node."""
+    gpu_host = GpuHost()
+    return Gpus(_gpu_sysfs.read(host, gpu_host), gpu_host)

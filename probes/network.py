@@ -32,6 +32,13 @@ def read(host: Host) -> Network:
     return network
 
 
+def read_interfaces(host: Host) -> Network:
+    """The interfaces and their nodes, as sysfs has them."""
+    network = Network()
+    network.nics, network.listed = _nic_sysfs.read(host)
+    return network
+
+
 def _softnet(host: Host) -> Fact[list[SoftnetCpu]]:
     lines = host.parse("/proc/net/softnet_stat", softnet.parse)
     if not lines.known or all(line.cpu is not None for line in lines.get()):
