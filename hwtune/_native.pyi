@@ -99,6 +99,61 @@ class SpinResult:
     @property
     def affinity_restored(self) -> bool: ...
 
+@final
+class Histogram:
+    """Counts of latencies in nanoseconds: the buckets and definitions of HdrHistogram for 1 ns to 100 s and
+    three significant digits. Values above 137.4 s, where its last bucket ends, are counted aside and take part
+    in all figures. One thread at a time.
+
+    Raises:
+        ValueError: min, max, mean and value_at of no values.
+    """
+
+    def __init__(self) -> None: ...
+    def record(self, ns: int) -> None: ...
+    def record_many(self, ns: NDArray[np.uint64]) -> None:
+        """Shape (n,), any stride. Other types raise TypeError: a negative number would become a huge one."""
+    def merge(self, other: Histogram) -> None:
+        """Raises OverflowError beyond 2^63 values."""
+    def clear(self) -> None: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def overflow(self) -> int:
+        """Values above 137.4 s; they are part of count."""
+    @property
+    def min(self) -> int:
+        """The lowest value of the first bucket with a count."""
+    @property
+    def max(self) -> int:
+        """The highest value of the last bucket with a count, so that it is never below a quantile."""
+    @property
+    def mean(self) -> float: ...
+    def value_at(self, quantile: float) -> int:
+        """What a share `quantile` (0 to 1, ValueError otherwise) of the values does not exceed: the highest
+        value of the bucket with that rank; at 0 the minimum."""
+    def counts(self) -> NDArray[np.uint64]:
+        """Shape (buckets,), read only, no copy: it goes on counting. Without the overflow."""
+    @staticmethod
+    def bucket_index(ns: int) -> int:
+        """Always a bucket: values above 137.4 s go to the last one."""
+    @staticmethod
+    def lower_bounds() -> NDArray[np.uint64]:
+        """Shape (buckets,), the lowest value of each in nanoseconds; read only."""
+    @staticmethod
+    def upper_bounds() -> NDArray[np.uint64]:
+        """Shape (buckets,), the highest value of each in nanoseconds; read only."""
+    def encode(self) -> bytes:
+        """HdrHistogram's format V2, uncompressed; hwtune.validate.hdr makes what other tools read of it. Of
+        the values above 137.4 s the greatest is written, and the others as 137.4 s."""
+    @staticmethod
+    def decode(data: bytes) -> Histogram:
+        """The inverse, for data from anywhere.
+
+        Raises:
+            ValueError: this is no such histogram, or has another precision.
+        """
+
 def make_clock(clocksource: str | None = None, window_s: float = 0.02) -> Clock:
     """Calibrate the clock for `window_s` (0.001 to 10 seconds; a longer one narrows error_ppm in proportion).
 
