@@ -102,8 +102,8 @@ class SpinResult:
 @final
 class Histogram:
     """Counts of latencies in nanoseconds: the buckets and definitions of HdrHistogram for 1 ns to 100 s and
-    three significant digits. Values above 137.4 s, where its last bucket ends, are counted aside and take part
-    in all figures. One thread at a time.
+    three significant digits. Values above 137.4 s, where its last bucket ends, are counted aside and take
+    part in all figures. One thread at a time.
 
     Raises:
         ValueError: min, max, mean and value_at of no values.

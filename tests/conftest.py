@@ -23,6 +23,6 @@ def realdata() -> Path:
 
 # The same examples at every run, so that a change is judged by what it changes.
 # HWTUNE_EXPLORE=1 looks for new ones.
-hypothesis.settings.register_profile("same", derandomize=True)
-hypothesis.settings.register_profile("explore", derandomize=False)
+hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("explore", derandomize=False, deadline=None)
 hypothesis.settings.load_profile("explore" if os.environ.get("HWTUNE_EXPLORE") else "same")

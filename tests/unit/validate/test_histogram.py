@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hwtune._native import Histogram
@@ -41,6 +41,7 @@ def read_by_others(histogram: Histogram) -> HdrHistogram:
     return HdrHistogram.decode(to_base64(histogram))
 
 
+@settings(max_examples=30)  # their reader is slow
 @given(st.lists(latencies, min_size=1, max_size=200))
 def test_other_tools_read_what_it_writes(values):
     ours = of(values)
@@ -57,6 +58,7 @@ def test_other_tools_read_what_it_writes(values):
         assert theirs.get_highest_equivalent_value(value) == Histogram.upper_bounds()[index]
 
 
+@settings(max_examples=30)  # their reader is slow
 @given(st.lists(latencies, min_size=1, max_size=200))
 def test_it_reads_what_other_tools_write(values):
     theirs = HdrHistogram(1, HIGHEST, 3)
