@@ -68,7 +68,12 @@ def tasks(machine: Machine, profile: Profile) -> Verdict:
     found = machine.cpus.tasks_on_isolated
     if not found.known:
         return verdict.unknown(f"cpu:{format_list(apart)}", found)
-    strangers = [t for t in found.get() if t.last_cpu in apart and not set(t.cpus_allowed) <= apart]
+    # one that may no longer run where it last ran has left, and has not run since
+    strangers = [
+        t
+        for t in found.get()
+        if t.last_cpu in apart and t.last_cpu in t.cpus_allowed and not set(t.cpus_allowed) <= apart
+    ]
     _strangers(verdict, [t for t in strangers if not t.kernel])
     # Workers of unbound queues follow the queues' mask (isolation.workqueues).
     _kernel_threads(verdict, [t for t in strangers if t.kernel and not t.name.startswith("kworker/")])

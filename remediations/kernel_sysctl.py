@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hwtune.changes import places
 from hwtune.diagnosis import Verdict, evidence, fact_evidence
 from hwtune.diagnosis.row import row
 from hwtune.text.sysctl_d import is_pattern, same_value
@@ -113,6 +114,9 @@ def _contradicted(verdict: Verdict, machine: Machine, settings: list[SysctlSetti
     losers = [s for s in settings[:-1] if _differ(s, winner) and not _shipped(s)]
     if not losers:
         return
+    if winner.file == places.SYSCTL:  # it is there to win, and reverted the others hold again
+        verdict.ok(*(_show(s, "overridden by hwtune") for s in losers[-_MOST:]), _show(winner))
+        return
     live = machine.kernel.sysctl.values.get(winner.key)
     shown = [evidence(live.source, live.get())] if live is not None and live.known else []
     if _shipped(winner):
@@ -139,7 +143,7 @@ def _excluded(
         return
     order = machine.kernel.sysctl.settings
     first, last = sorted((a[-1], b[-1]), key=order.index)
-    if _shipped(first):
+    if _shipped(first) or (last.file == places.SYSCTL and first.file != places.SYSCTL):
         return
     verdict.finding(
         f"sysctl:{first.key}",

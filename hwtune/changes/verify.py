@@ -91,7 +91,7 @@ def _judge(entry: Entry, target: Target, now: Any, ledger: Ledger, booted: bool)
         if entry.state == RESTORING:
             to = entry.before if entry.passing is None else entry.passing[1]
             back = "is" if target.same(now, to) else "is not"
-            return INTERRUPTED, f"a run was interrupted while it put this back; it {back} as it was before"
+            return INTERRUPTED, f"a run did not finish putting this back; it {back} as it was before"
         made = "was" if target.same(now, entry.after) else "was not"
         return INTERRUPTED, f"the run was interrupted here; the change {made} made"
     if target.same(now, entry.after):
@@ -172,12 +172,12 @@ def suspects(key: str, now: str, machine: Machine) -> list[str]:
 
 def _sysctl_files(name: str, now: str, machine: Machine) -> list[str]:
     """The lines of sysctl.d files that set this value; where none does, all that set the key."""
-    from hwtune.changes.persist.sysctl_d import PATH
+    from hwtune.changes.places import SYSCTL
 
     lines = [
         s
         for s in (*machine.kernel.sysctl.settings, *machine.kernel.sysctl.unread)
-        if s.key == name and s.file != PATH
+        if s.key == name and s.file != SYSCTL
     ]
     exact = [s for s in lines if s.value is not None and s.value.split() == now.split()]
     return [f"{s.file}:{s.line}" for s in exact or lines]

@@ -169,7 +169,7 @@ def look(box: Box) -> None:
         if "the run was interrupted" in v.reason:
             made = as_before if ledger.sets[v.set_id].reverting else as_wanted
             assert v.reason.endswith("the change was made") == made, v
-        elif "while it put this back" in v.reason:
+        elif "putting this back" in v.reason:
             assert v.reason.endswith("it is as it was before") == as_before, v
         elif v.status != INTERRUPTED:
             assert (v.status == IN_FORCE) == as_wanted, v

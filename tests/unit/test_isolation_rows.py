@@ -305,6 +305,11 @@ def test_a_stranger_on_an_isolated_cpu(tmp_path: Path) -> None:
     assert "dockerd" in finding.message and "cron" not in finding.message
 
 
+def test_a_task_that_was_sent_away_and_has_not_run_since_is_no_stranger(tmp_path: Path) -> None:
+    tasks = [[42, "tuned", False, "0-1,4-5", 6], [43, "kauditd", True, "0-1", 3]]
+    assert ask(machine(tmp_path, tasks=tasks), "isolation.tasks").outcome == "ok"
+
+
 def test_an_unbound_kernel_thread_is_worth_a_note(tmp_path: Path) -> None:
     tasks = [[42, "rcuop/3", True, "0-7", 6], [43, "kworker/u16:2", True, "0-7", 3]]
     finding = only(ask(machine(tmp_path, tasks=tasks), "isolation.tasks"))

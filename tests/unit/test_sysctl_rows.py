@@ -75,6 +75,22 @@ def test_the_name_that_sorts_last_wins(tmp_path: Path) -> None:
     ]
 
 
+def test_what_hwtune_overrides_is_no_contradiction(tmp_path: Path) -> None:
+    files = {
+        "/etc/sysctl.d/70-site.conf": "vm.swappiness = 60\nvm.dirty_bytes = 4096\n",
+        "/etc/sysctl.d/99-zz-hwtune.conf": "vm.swappiness = 1\nvm.dirty_ratio = 10\n",
+    }
+    result = said(tmp_path / "a", CONFLICT, files)
+    assert (result.outcome, result.findings) == (OK, [])
+    assert [(e.source, e.value) for e in result.evidence][:2] == [
+        ("/etc/sysctl.d/70-site.conf:1", "vm.swappiness = 60   overridden by hwtune"),
+        ("/etc/sysctl.d/99-zz-hwtune.conf:1", "vm.swappiness = 1"),
+    ]
+    # a file that comes after hwtune's takes its settings away
+    late = {**files, "/etc/sysctl.d/99-zzz.conf": "vm.swappiness = 60\n"}
+    assert subjects(said(tmp_path / "b", CONFLICT, late)) == [("warning", "sysctl:vm.swappiness")]
+
+
 def test_a_distribution_file_that_wins_over_yours(tmp_path: Path) -> None:
     files = {
         "/etc/sysctl.d/10-mine.conf": "kernel.pid_max = 1000\n",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hwtune.changes.places import SYSCTL as PATH
 from hwtune.changes.stores import Item, Render, Store, render_template
 
 if TYPE_CHECKING:
@@ -11,8 +12,7 @@ if TYPE_CHECKING:
 
     from hwtune.changes.system import System
 
-# 99-hwtune.conf would come before 99-sysctl.conf, Debian's link to /etc/sysctl.conf
-PATH = "/etc/sysctl.d/99-zz-hwtune.conf"
+__all__ = ["PATH", "STORE"]
 
 
 def _render(system: System, items: Sequence[Item]) -> list[Render]:
