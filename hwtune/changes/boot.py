@@ -93,7 +93,7 @@ def _set(system: System, target: Target, value: str, say: Callable[[str], None])
     after = target.read(system)
     if not target.same(after, value):
         raise ChangeError(f"it reads back as {target.show(after)}")
-    say(f"{_INFO}{target.key}: {target.show(now)} -> {target.show(value)}")
+    say(f"{_INFO}{target.key}: {target.told(now, value)}")
     return True
 
 

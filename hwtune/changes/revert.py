@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -160,6 +161,12 @@ def _restore(run: Run, entry: Entry, booted: bool, force: bool) -> tuple[Restore
             return told("kept", f"it is {target.show(now)} now, not what hwtune set; --force overrides that")
         run.put_back(entry, target, now, wanted)
     except ChangeError as error:
+        if booted and error.number == errno.EINVAL and not target.lasting:
+            # a value of another boot, with other boot arguments: rps_cpus is cut to what isolcpus= leaves
+            why = (
+                f"this boot does not take {target.show(wanted)} ({error}); the next one starts without hwtune"
+            )
+            return told("unchanged", why)[0], True
         return told("failed", str(error))
     return told("restored")
 

@@ -6,6 +6,7 @@ and answers as if it had: what ``--check`` tells is what the run itself would do
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -120,7 +121,7 @@ class Run:
     def _expect(self, target: Target, value: Any) -> None:
         now = self.read(target)
         if not target.same(now, value):
-            raise ChangeError(f"it reads back as {target.show(now)}")
+            raise ChangeError(f"it reads back as {target.show(now)}", errno.EINVAL)
 
     def _undo(self, target: Target, before: Any, error: ChangeError) -> tuple[bool, str]:
         """Put back what a failed write may have left: whether it is as it was, and the reason of it

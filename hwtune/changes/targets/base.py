@@ -54,6 +54,10 @@ class Target(ABC):
         """Remove what a crash in the middle of a write left beside the place."""
         return None
 
+    def told(self, before: Value, after: Value) -> str:
+        """What a write did, for a log."""
+        return f"{self.show(before)} -> {self.show(after)}"
+
     def show(self, value: Value) -> str:
         """The value for a person, in one line."""
         return "absent" if value is None else str(value)

@@ -179,6 +179,15 @@ class IrqsAway(Target):
         if failed:
             raise ChangeError("; ".join(failed[:3]) + (f"; and {len(failed) - 3} more" if failed[3:] else ""))
 
+    def told(self, before: Value, after: Value) -> str:
+        numbers = [int(number) for number in before.split(",")]
+        moved = format_list({number for number in numbers if number not in self._fixed})
+        fixed = format_list({number for number in numbers if number in self._fixed})
+        parts = [f"moved IRQs {moved}"] if moved else []
+        if fixed:
+            parts.append(f"IRQs {fixed} stay, as the kernel manages them")
+        return "; ".join(parts)
+
     def _near(self, system: System, number: int) -> list[int]:
         node = system.host.integer(f"{_IRQS}/{number}/node")
         if not node.known or node.get() < 0:

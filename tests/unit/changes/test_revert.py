@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from itertools import permutations
 from typing import Any
@@ -174,6 +175,41 @@ def test_value_that_the_boot_set_again_is_put_back(box: Box) -> None:
     assert back.whole and statuses(back.sets[0]) == ["unchanged", "restored"]
     box.kernel.put("/proc/sys/kernel/random/boot_id", "boot-1\n")
     assert box.tree.state() == pristine
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+def test_value_that_only_another_boot_takes(box: Box, refuses: bool) -> None:
+    """The kernel cuts some CPU masks to what the boot arguments leave, or refuses those that are left
+    with none (net/core/net-sysfs.c, rps_cpumask_housekeeping)."""
+    box.apply(kinds.SysfsAttribute(THP, "never"), swap(1))
+    box.kernel.put("/proc/sys/kernel/random/boot_id", "boot-2\n")
+    if refuses:
+        box.kernel.refuse[THP] = errno.EINVAL
+        why = f"cannot write {THP}: Invalid argument; this kernel or driver does not take the value"
+    else:
+        box.kernel.effects = {THP: {THP: "always madvise [never]\n"}}
+        why = "it reads back as never"
+    back = box.revert()
+    assert back.whole and back.reboot_required
+    assert [(o.status, o.reason) for o in back.sets[0].outcomes] == [
+        ("restored", ""),
+        ("unchanged", f"this boot does not take always ({why}); the next one starts without hwtune"),
+    ]
+    assert box.verify() == {} and box.ledger.active_sets() == []
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
+def test_value_that_its_own_boot_does_not_take_is_a_failure(box: Box, number: int) -> None:
+    box.apply(kinds.SysfsAttribute(THP, "never"))
+    box.kernel.refuse[THP] = number
+    back = box.revert()
+    assert not back.whole and statuses(back.sets[0]) == ["failed"]
+    found = box.verify()[f"sysfs:{THP}"]
+    assert (found.status, found.reason) == (
+        "interrupted", "a run did not finish putting this back; it is not as it was before",
+    )  # fmt: skip
+    box.kernel.refuse.clear()
+    assert box.revert().whole
 
 
 def test_boot_that_is_not_known_is_no_excuse(box: Box) -> None:
