@@ -22,8 +22,9 @@ DRIVE_SIZE = 1024 * MEBIBYTE
 DRIVES = ("HWT0", "HWT1", "HWT2")
 DISTANCE = 21
 IO_QUEUES = 8
-# Less what can't be emulated, which QEMU would leave out with a warning for each CPU.
-_CPU = "Haswell-v4,-x2apic,-tsc-deadline,-invpcid,-spec-ctrl,-pcid"
+# Less what can't be emulated, which QEMU would leave out with a warning for each CPU, and less what has the
+# kernel write pages byte by byte (ERMS), which is eight times as slow here.
+_CPU = "Haswell-v4,-x2apic,-tsc-deadline,-invpcid,-spec-ctrl,-pcid,-erms"
 MAC = "52:54:00:68:77:74"
 
 
@@ -53,6 +54,7 @@ def command(
         "-no-user-config",
         "-display",
         "none",
+        "-no-reboot",
     ]
     line += ["-machine", "q35", *_processor()]
     line += [

@@ -63,6 +63,11 @@ FILES = {
         )
     ),
 }
+# Of the folder guest/, what is in the image.
+GUEST = {
+    "usr/local/lib/test-agent.py": "agent.py",
+    "etc/systemd/system/test-agent.service": "test-agent.service",
+}
 # They would change files, and take processor time, at moments of their own; or look for what isn't there.
 UNITS = (
     "apt-daily.timer",
@@ -97,10 +102,9 @@ class Image(NamedTuple):
 
 def recipe() -> str:
     """All that the image depends on, as text, except which versions Debian has today."""
-    guest = Path(__file__).parent / "guest"
     parts = [SUITE, *PACKAGES, str(DISK_SIZE), str(PARTITION_START)]
     parts += [f"{path}={content}" for path, content in FILES.items()]
-    parts += [file.read_text() for file in sorted(guest.iterdir()) if file.is_file()]
+    parts += _guest().values()
     parts += [*HOOKS, *SETTLE]
     return "\n".join(parts)
 
@@ -161,16 +165,17 @@ def _build(folder: Path) -> None:
 
 
 def _stage(stage: Path) -> None:
-    guest = Path(__file__).parent / "guest"
-    files = FILES | {
-        "usr/local/lib/test-agent.py": (guest / "agent.py").read_text(),
-        "etc/systemd/system/test-agent.service": (guest / "test-agent.service").read_text(),
-    }
+    files = FILES | _guest()
     with tarfile.open(stage, "w") as archive:
         for path, content in files.items():
             member = tarfile.TarInfo(path)  # root's, 0644
             member.size = len(content.encode())
             archive.addfile(member, io.BytesIO(content.encode()))
+
+
+def _guest() -> dict[str, str]:
+    folder = Path(__file__).parent / "guest"
+    return {path: (folder / name).read_text() for path, name in GUEST.items()}
 
 
 def _make_disk(root: Path, disk: Path, log: Path) -> None:
