@@ -83,9 +83,12 @@ class Journal:
     def open(self, command: str) -> None:
         """Take the lock and be ready to append. Raises ``ToolError`` when another run holds it,
         or when the folder is not ours alone."""
+        from hwtune.host import commands
+
         self._make_folder()
         try:
             self._lock = self._take_lock(command)
+            commands.handed_on.add(self._lock)
             content = self._content()
             new = not os.path.lexists(self.path)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -113,6 +116,9 @@ class Journal:
         return told
 
     def close(self) -> None:
+        from hwtune.host import commands
+
+        commands.handed_on.discard(self._lock if self._lock is not None else -1)
         for handle in (self._handle, self._lock):
             if handle is not None:
                 os.close(handle)
@@ -203,7 +209,11 @@ class Journal:
 
 
 def _holder(lock: int) -> str:
-    return os.pread(lock, 200, 0).decode("utf-8", "replace").strip() or "it gives no name"
+    said = os.pread(lock, 200, 0).decode("utf-8", "replace").strip()
+    number = said.rpartition(", process ")[2]
+    if number.isdecimal() and not os.path.exists(f"/proc/{number}"):
+        return f"{said}, which is gone, but a program that it started is still at work"
+    return said or "it gives no name"
 
 
 def _sync_folder(folder: str) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
+import subprocess
+import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -146,6 +150,37 @@ def test_second_run_is_told_who_holds_the_lock(tmp_path: Path) -> None:
     assert Journal(journal.folder).busy() == holder
     journal.close()
     assert Journal(journal.folder).busy() == ""
+    journal.open("hwtune revert")
+    journal.close()
+
+
+_STARTS_A_TOOL = """
+import sys
+from hwtune.changes.journal import Journal
+from hwtune.host import commands
+Journal(sys.argv[1]).open("hwtune apply")
+commands.run(["sh", "-c", f"echo $$ > {sys.argv[2]}; exec sleep 60"], 60)
+"""
+
+
+def test_lock_lasts_as_long_as_a_program_of_a_run_that_was_killed(tmp_path: Path) -> None:
+    folder, told = str(tmp_path / "hwtune"), tmp_path / "tool"
+    with subprocess.Popen([sys.executable, "-c", _STARTS_A_TOOL, folder, str(told)]) as run:
+        while not told.exists() or not told.read_text().strip():
+            assert run.poll() is None
+            time.sleep(0.01)
+        run.kill()
+    holder = f"hwtune apply, process {run.pid}, which is gone, but a program that it started is still at work"
+    try:
+        assert Journal(folder).busy() == holder
+        with pytest.raises(ToolError, match=f"another run holds the lock: {holder}"):
+            Journal(folder).open("hwtune revert")
+    finally:
+        os.kill(int(told.read_text()), signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while Journal(folder).busy() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    journal = Journal(folder)
     journal.open("hwtune revert")
     journal.close()
 
