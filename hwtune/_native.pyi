@@ -5,10 +5,12 @@ It may be missing (a box without a compiler), so it is imported where it is used
 
 from __future__ import annotations
 
+import os
 from typing import Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Self
 
 @final
 class Clock:
@@ -153,6 +155,83 @@ class Histogram:
         Raises:
             ValueError: this is no such histogram, or has another precision.
         """
+
+@final
+class SharedQueue:
+    """A queue between two processes; see docs/queue.md. A message is a number below 2**63 and a payload of
+    message_bytes - 8 bytes, message_bytes a multiple of 8.
+
+    Raises:
+        OSError: the kernel refuses; create() with EEXIST where there is anything of that name, producer() and
+            consumer() with EBUSY while somebody has that end.
+        ValueError: sizes that can't be, or a file that is no such queue, damaged, or another user's.
+    """
+
+    @staticmethod
+    def create(path: str | os.PathLike[str], *, message_bytes: int, capacity: int) -> SharedQueue:
+        """A new file, in /dev/shm for speed; it stays until it is unlinked. capacity is a power of two."""
+    @staticmethod
+    def anonymous(*, message_bytes: int, capacity: int) -> SharedQueue:
+        """Without a name: the other process needs fileno()."""
+    @staticmethod
+    def open(path: str | os.PathLike[str]) -> SharedQueue: ...
+    @staticmethod
+    def from_descriptor(descriptor: int) -> SharedQueue:
+        """The descriptor stays the caller's."""
+    def fileno(self) -> int: ...
+    @property
+    def message_bytes(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    def producer(self) -> QueueProducer: ...
+    def consumer(self) -> QueueConsumer: ...
+
+@final
+class QueueProducer:
+    """The end that writes; one thread's. Everything but close() raises ValueError once it is closed."""
+
+    @property
+    def payload_bytes(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def claim(self) -> NDArray[np.uint8] | None:
+        """The payload of the next slot, shape (payload_bytes,), to be written in place until commit(); None
+        while the queue is full."""
+    def commit(self, number: int) -> None:
+        """Publish the claimed slot. Raises ValueError without one, or for a number of 2**63 and above."""
+    def backlog(self) -> int:
+        """Messages that the consumer hasn't told of."""
+    def peer(self) -> Literal["absent", "present", "closed", "crashed"]:
+        """A system call: ask when nothing has happened for a while."""
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
+
+@final
+class QueueConsumer:
+    """The end that reads; one thread's. Everything but close() raises ValueError once it is closed."""
+
+    @property
+    def payload_bytes(self) -> int: ...
+    @property
+    def capacity(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def front(self) -> NDArray[np.uint8] | None:
+        """The payload of the oldest message, shape (payload_bytes,), read only, good until release(); None
+        while there is none."""
+    @property
+    def number(self) -> int:
+        """Of the message that front() returned; ValueError without one."""
+    def release(self) -> None:
+        """Give its slot back. Raises ValueError without one."""
+    def peer(self) -> Literal["absent", "present", "closed", "crashed"]:
+        """A system call: ask when nothing has happened for a while."""
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *exception: object) -> None: ...
 
 def make_clock(clocksource: str | None = None, window_s: float = 0.02) -> Clock:
     """Calibrate the clock for `window_s` (0.001 to 10 seconds; a longer one narrows error_ppm in proportion).

@@ -47,6 +47,11 @@ template <class Payload> struct Lapped {
     Payload value{};
 };
 
+// A message whose size is known at run time only: this word, and as many more as the ring's stride says.
+struct AnyMessage {
+    std::uint64_t sequence;
+};
+
 inline constexpr std::uint64_t phase_bit = std::uint64_t{1} << 63U;
 
 // The first word of a message as its producer gave it to commit().
@@ -100,20 +105,20 @@ template <Message T> class SpscRing {
     static_assert(std::atomic_ref<std::uint64_t>::required_alignment <= alignof(T));
     static_assert(slots_at % alignof(T) == 0);
 
-    // Throws std::invalid_argument for a capacity that can't be.
-    [[nodiscard]] static std::size_t bytes(std::size_t capacity) {
+    // Throws std::invalid_argument for a capacity that can't be. `stride`: bytes from one message to the next.
+    [[nodiscard]] static std::size_t bytes(std::size_t capacity, std::size_t stride = sizeof(T)) {
         if (!std::has_single_bit(capacity)) {
             throw std::invalid_argument("the capacity of a queue must be a power of two, not " + std::to_string(capacity));
         }
-        if (capacity > (std::size_t{1} << 47U) / sizeof(T)) { // the address space of a process
+        if (capacity > (std::size_t{1} << 47U) / stride) { // the address space of a process
             throw std::invalid_argument("a queue of " + std::to_string(capacity) + " messages is larger than any memory");
         }
-        return slots_at + capacity * sizeof(T);
+        return slots_at + capacity * stride;
     }
 
     // `base`: bytes(capacity) of memory, aligned to slots_at, that format() has once been called on.
-    SpscRing(std::byte *base, std::size_t capacity) noexcept
-        : base_(base), capacity_(capacity), shift_(63U - static_cast<unsigned>(std::countr_zero(capacity))) {}
+    SpscRing(std::byte *base, std::size_t capacity, std::size_t stride = sizeof(T)) noexcept
+        : base_(base), capacity_(capacity), shift_(63U - static_cast<unsigned>(std::countr_zero(capacity))), stride_(stride) {}
 
     // Makes the memory an empty ring whose next message has the number `first` (in tests; 0 anywhere else).
     void format(std::uint64_t first = 0) const noexcept {
@@ -124,8 +129,16 @@ template <Message T> class SpscRing {
     }
 
     [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+    // A constant, but for AnyMessage.
+    [[nodiscard]] std::size_t stride() const noexcept {
+        if constexpr (std::is_same_v<T, AnyMessage>) {
+            return stride_;
+        } else {
+            return sizeof(T);
+        }
+    }
     [[nodiscard]] T *slot(std::uint64_t number) const noexcept {
-        return reinterpret_cast<T *>(base_ + slots_at) + (number & (capacity_ - 1));
+        return reinterpret_cast<T *>(base_ + slots_at + (number & (capacity_ - 1)) * stride());
     }
     // The first word of slot(number). T is standard layout, so its address is that of its first member.
     [[nodiscard]] std::atomic_ref<std::uint64_t> word(std::uint64_t number) const noexcept {
@@ -146,6 +159,7 @@ template <Message T> class SpscRing {
     std::byte *base_;
     std::size_t capacity_;
     unsigned shift_; // moves the bit of the lap's parity to the top
+    std::size_t stride_;
 };
 
 // The end that writes. One thread's, and kept by it: its cursor is nowhere else.
@@ -185,7 +199,9 @@ template <Message T> class alignas(cache_line) SpscProducer {
         commit(0);
     }
 
-    [[nodiscard]] bool try_push(const T &message) noexcept {
+    [[nodiscard]] bool try_push(const T &message) noexcept
+        requires(!std::is_same_v<T, AnyMessage>)
+    {
         T *slot = claim();
         if (slot == nullptr) {
             return false;
@@ -195,7 +211,9 @@ template <Message T> class alignas(cache_line) SpscProducer {
     }
 
     // How many of them were pushed, from the first; the rest found no room.
-    [[nodiscard]] std::size_t push(std::span<const T> messages) noexcept {
+    [[nodiscard]] std::size_t push(std::span<const T> messages) noexcept
+        requires(!std::is_same_v<T, AnyMessage>)
+    {
         if (limit_ - cursor_ < messages.size()) {
             static_cast<void>(refresh());
         }
@@ -210,7 +228,7 @@ template <Message T> class alignas(cache_line) SpscProducer {
     // Reads the consumer's line: for now and then.
     [[nodiscard]] std::size_t backlog() noexcept {
         static_cast<void>(refresh());
-        return ring_.capacity() - (limit_ - cursor_);
+        return std::min(ring_.capacity(), ring_.capacity() - (limit_ - cursor_)); // should a peer lie
     }
     [[nodiscard]] std::size_t capacity() const noexcept { return ring_.capacity(); }
 
@@ -280,7 +298,9 @@ template <Message T> class alignas(cache_line) SpscConsumer {
         }
     }
 
-    [[nodiscard]] bool try_pop(T &message) noexcept {
+    [[nodiscard]] bool try_pop(T &message) noexcept
+        requires(!std::is_same_v<T, AnyMessage>)
+    {
         const T *slot = front();
         if (slot == nullptr) {
             return false;
@@ -291,7 +311,9 @@ template <Message T> class alignas(cache_line) SpscConsumer {
     }
 
     // How many were popped: as many as are there, at most messages.size().
-    [[nodiscard]] std::size_t pop(std::span<T> messages) noexcept {
+    [[nodiscard]] std::size_t pop(std::span<T> messages) noexcept
+        requires(!std::is_same_v<T, AnyMessage>)
+    {
         std::size_t count = 0;
         while (count < messages.size() && try_pop(messages[count])) {
             ++count;
