@@ -262,3 +262,26 @@ def spin(
         ValueError: duration not in (0, 24 h], capacity not in 1 to 2^24, threshold 0, or no such CPU number.
         RuntimeError: the clock stands still.
     """
+
+@final
+class FeatureWindow:
+    """The feature stage of the pipeline; native/include/hwtune/features.hpp has the table of columns.
+
+    Both methods take the next n ticks: when each was due (n,), bid, ask and trade price (n, 3), and bid
+    size, ask size, volume and aggressor, 0 for the seller (n, 4). Each returns n rows and goes on from
+    where the last call ended. Not for several threads at once.
+
+    Raises:
+        ValueError: the shapes don't fit each other.
+        TypeError: another dtype, or not C-contiguous.
+    """
+
+    def __init__(self) -> None: ...
+    def rows(
+        self, time_ns: NDArray[np.uint64], prices: NDArray[np.float64], sizes: NDArray[np.uint32]
+    ) -> NDArray[np.float32]:
+        """Shape (n, 64): what the engine gets."""
+    def values(
+        self, time_ns: NDArray[np.uint64], prices: NDArray[np.float64], sizes: NDArray[np.uint32]
+    ) -> NDArray[np.float64]:
+        """The same before it is rounded to float32."""
