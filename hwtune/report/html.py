@@ -20,6 +20,7 @@ from hwtune.report.rows import MENDED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import jinja2
     from markupsafe import Markup
 
     from hwtune.diagnosis.engine import Diagnosis, RowResult
@@ -35,9 +36,47 @@ def render(
 ) -> bytes:
     """The page, in UTF-8. ``rows``: those that were judged, for what each asks and why.
     ``verbose``: with its lists unfolded."""
+    kernel = diagnosis.machine.kernel
+    nodes = picture(diagnosis.machine, profile)
+    page = (
+        environment()
+        .get_template("doctor.html.j2")
+        .render(
+            version=__version__,
+            hostname=kernel.hostname.value or "unnamed machine",
+            kernel=kernel.release.value,
+            profile=profile.name,
+            live=host.kind == "live",
+            origin=host.origin,
+            time=(moment(host.captured_at) or "").removesuffix("+00:00"),
+            warnings=getattr(host, "warnings", []),
+            tally=tally(diagnosis),
+            outcomes=outcomes(diagnosis),
+            nodes=nodes,
+            columns=[
+                any(n.cpus for n in nodes),
+                any(n.isolated for n in nodes),
+                any(n.memory for n in nodes),
+            ],
+            defects=diagnosis.defects,
+            severities=_severities(diagnosis),
+            unread=unread(diagnosis),
+            unread_title=unread_title(diagnosis),
+            quiet=_quiet(diagnosis),
+            about={row.id: row for row in rows},
+            mended=MENDED,
+            fix_of=fix_of,
+            verbose=verbose,
+        )
+    )
+    return page.encode()
+
+
+def environment() -> jinja2.Environment:
+    """That of all pages: every value is escaped, and a name that is not there is an error."""
     import jinja2
 
-    environment = jinja2.Environment(
+    found = jinja2.Environment(
         loader=jinja2.PackageLoader("hwtune", "templates"),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -46,33 +85,8 @@ def render(
         autoescape=True,
         finalize=_shown,
     )
-    environment.filters["soft"] = _soft
-    kernel = diagnosis.machine.kernel
-    nodes = picture(diagnosis.machine, profile)
-    page = environment.get_template("doctor.html.j2").render(
-        version=__version__,
-        hostname=kernel.hostname.value or "unnamed machine",
-        kernel=kernel.release.value,
-        profile=profile.name,
-        live=host.kind == "live",
-        origin=host.origin,
-        time=(moment(host.captured_at) or "").removesuffix("+00:00"),
-        warnings=getattr(host, "warnings", []),
-        tally=tally(diagnosis),
-        outcomes=outcomes(diagnosis),
-        nodes=nodes,
-        columns=[any(n.cpus for n in nodes), any(n.isolated for n in nodes), any(n.memory for n in nodes)],
-        defects=diagnosis.defects,
-        severities=_severities(diagnosis),
-        unread=unread(diagnosis),
-        unread_title=unread_title(diagnosis),
-        quiet=_quiet(diagnosis),
-        about={row.id: row for row in rows},
-        mended=MENDED,
-        fix_of=fix_of,
-        verbose=verbose,
-    )
-    return page.encode()
+    found.filters["soft"] = _soft
+    return found
 
 
 def _shown(value: Any) -> Any:

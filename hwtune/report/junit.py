@@ -41,11 +41,11 @@ def render(diagnosis: Diagnosis, host: Host, profile: Profile, fail_on: str) -> 
     root = ElementTree.Element("testsuites", name="hwtune doctor")
     about = _about(diagnosis, host)
     for name, cases in suites.items():
-        attributes = {"name": clean(name), **_counts(cases), **about}
+        attributes = {"name": clean(name), **counts(cases), **about}
         suite = ElementTree.SubElement(root, "testsuite", attributes)
         suite.append(_properties(diagnosis, host, profile))
         suite.extend(cases)
-    for key, value in _counts(list(root.iter("testcase"))).items():
+    for key, value in counts(list(root.iter("testcase"))).items():
         root.set(key, value)
     ElementTree.indent(root)
     body: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
@@ -56,16 +56,16 @@ def _case(result: RowResult, failing: tuple[str, ...], defect: Defect | None) ->
     case = _empty_case(result.id)
     counting = [f for f in _worst_first(result) if f.severity in failing]
     if defect is not None:
-        _outcome(case, "error", clean(defect.error), [clean(defect.error)])
+        outcome(case, "error", clean(defect.error), [clean(defect.error)])
     elif counting:
         more = f" (and {len(counting) - 1} more)" if len(counting) > 1 else ""
         message = f"{clean(counting[0].subject)}: {clean(counting[0].message)}{more}"
-        _outcome(case, "failure", message, _told(result), result.severity or "")
+        outcome(case, "failure", message, _told(result), result.severity or "")
     elif result.outcome == UNKNOWN:
-        _outcome(case, "skipped", f"unknown: {clean(result.reason)}", _unread(result))
+        outcome(case, "skipped", f"unknown: {clean(result.reason)}", _unread(result))
     elif result.outcome == NOT_APPLICABLE:
         reason = f"not applicable: {clean(result.reason)}"
-        _outcome(case, "skipped", reason, [reason])
+        outcome(case, "skipped", reason, [reason])
     elif result.outcome == FINDING:
         # nothing that counts: the testcase passes, and tells what it found all the same
         ElementTree.SubElement(case, "system-out").text = "\n".join(_told(result))
@@ -74,7 +74,7 @@ def _case(result: RowResult, failing: tuple[str, ...], defect: Defect | None) ->
 
 def _defective(where: str, defect: Defect) -> ElementTree.Element:
     case = _empty_case(f"hwtune.{where}")
-    _outcome(case, "error", clean(defect.error), [clean(defect.error)])
+    outcome(case, "error", clean(defect.error), [clean(defect.error)])
     return case
 
 
@@ -84,7 +84,8 @@ def _empty_case(id: str) -> ElementTree.Element:
     return ElementTree.Element("testcase", classname=clean(f"hwtune.{subsystem}"), name=clean(id))
 
 
-def _outcome(case: ElementTree.Element, tag: str, message: str, lines: list[str], type: str = "") -> None:
+def outcome(case: ElementTree.Element, tag: str, message: str, lines: list[str], type: str = "") -> None:
+    """Say how a testcase came out: failure, error or skipped."""
     element = ElementTree.SubElement(case, tag, message=message)
     if type:
         element.set("type", type)
@@ -128,7 +129,8 @@ def _unread(result: RowResult) -> list[str]:
     return lines or [f"unknown: {clean(result.reason)}"]
 
 
-def _counts(cases: list[ElementTree.Element]) -> dict[str, str]:
+def counts(cases: list[ElementTree.Element]) -> dict[str, str]:
+    """Attributes of a testsuite."""
     tags = [child.tag for case in cases for child in case]
     return {
         "tests": str(len(cases)),

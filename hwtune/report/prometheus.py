@@ -30,23 +30,23 @@ if TYPE_CHECKING:
 def render(diagnosis: Diagnosis, host: Host, profile: Profile) -> bytes:
     """The whole exposition, in UTF-8."""
     parts = [
-        _family("hwtune_doctor_info", "What was diagnosed, by what.", [(_info(diagnosis, host, profile), 1)])
+        family("hwtune_doctor_info", "What was diagnosed, by what.", [(_info(diagnosis, host, profile), 1)])
     ]
     if host.captured_at is not None and isfinite(host.captured_at):
         parts.append(
-            _family(
+            family(
                 "hwtune_doctor_timestamp_seconds",
                 "When the machine was read, in seconds since the epoch.",
                 [({}, host.captured_at)],
             )
         )
     parts += [
-        _family(
+        family(
             "hwtune_doctor_defects",
             "Probes and rows that failed by a fault of hwtune or of a plug-in.",
             [({}, len(diagnosis.defects))],
         ),
-        _family(
+        family(
             "hwtune_row_outcome",
             "Whether a row of the diagnosis table has this outcome.",
             (
@@ -55,12 +55,12 @@ def render(diagnosis: Diagnosis, host: Host, profile: Profile) -> bytes:
                 for outcome in OUTCOMES
             ),
         ),
-        _family(
+        family(
             "hwtune_findings",
             "Findings of a row by severity and subject.",
             _findings(diagnosis),
         ),
-        _family(
+        family(
             "hwtune_findings_by_severity",
             "Findings of all rows by severity.",
             (({"severity": s}, n) for s, n in diagnosis.summary()["by_severity"].items()),
@@ -92,7 +92,8 @@ def _findings(diagnosis: Diagnosis) -> Samples:
         yield {"row": row, "severity": severity, "subject": subject}, count
 
 
-def _family(name: str, about: str, samples: Samples) -> str:
+def family(name: str, about: str, samples: Samples) -> str:
+    """One metric with all its samples, as a gauge."""
     lines = [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
     for labels, value in samples:
         told = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())

@@ -30,16 +30,24 @@ _SCALARS: dict[Any, dict[str, Any]] = {
 
 def schema(report: str = "doctor") -> dict[str, Any]:
     """The schema of ``doctor --format json``, or of another command's."""
-    from hwtune.report.changes import REPORTS
-
     definitions: dict[str, Any] = {}
-    top = _of({"doctor": DoctorReport, **REPORTS}[report], definitions)
+    top = _of(_type_of(report), definitions)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"hwtune {report} report, schema version {SCHEMA_VERSION}",
         **top,
         "$defs": dict(sorted(definitions.items())),
     }
+
+
+def _type_of(report: str) -> Any:
+    if report == "validate":
+        from hwtune.report.validation.published import ValidateReport
+
+        return ValidateReport
+    from hwtune.report.changes import REPORTS
+
+    return {"doctor": DoctorReport, **REPORTS}[report]
 
 
 def _of(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from hwtune.diagnosis.verdict import NOT_APPLICABLE, OK, SEVERITIES
 from hwtune.report.box import picture
 from hwtune.report.clean import clean
 from hwtune.report.digest import abridged, common_fix, fix_of, outcomes, tally, unread, unread_title
+from hwtune.report.layout import flow, paragraph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from hwtune.diagnosis.engine import Diagnosis, RowResult
     from hwtune.diagnosis.verdict import Evidence
     from hwtune.host.base import Host
@@ -40,7 +39,7 @@ def render(diagnosis: Diagnosis, host: Host, profile: Profile, style: Style, ver
         lines += _quiet_rows(diagnosis, style)
     lines += _defects(diagnosis, style)
     lines += _way_on(diagnosis, host, style)
-    lines += _paragraph(outcomes(diagnosis) + ("" if verbose else " -v names them."), 0, style)
+    lines += paragraph(outcomes(diagnosis) + ("" if verbose else " -v names them."), 0, style)
     return "\n".join(lines) + "\n"
 
 
@@ -51,7 +50,7 @@ def _way_on(diagnosis: Diagnosis, host: Host, style: Style) -> list[str]:
         return []
     rows = "1 of these rows" if mended == 1 else f"{mended} of these rows"
     text = f"`hwtune apply` can mend {rows}, and `hwtune revert` puts it back; --check says what it would do."
-    return [*_paragraph(text, 0, style), ""]
+    return [*paragraph(text, 0, style), ""]
 
 
 def _headline(diagnosis: Diagnosis, host: Host, profile: Profile, style: Style) -> list[str]:
@@ -61,23 +60,13 @@ def _headline(diagnosis: Diagnosis, host: Host, profile: Profile, style: Style) 
     parts.append(f"profile {clean(profile.name)}")
     if host.kind != "live":
         parts.append("from a snapshot")
-    lines = _flow(parts, style.width)
+    lines = flow(parts, style.width)
     right = ", ".join(words for _, words in tally(diagnosis))
     if len(lines[-1]) + 3 + len(right) <= style.width:
         lines[-1] += right.rjust(style.width - len(lines[-1]))
     else:
         lines.append(right)
     return [style.paint(line, "bold") for line in lines]
-
-
-def _flow(parts: Iterable[str], width: int) -> list[str]:
-    """Parts, three spaces apart, in as many lines as they take."""
-    lines = [""]
-    for part in parts:
-        if lines[-1] and len(lines[-1]) + 3 + len(part) > width:
-            lines.append("")
-        lines[-1] += f"   {part}" if lines[-1] else part
-    return lines
 
 
 def _picture(diagnosis: Diagnosis, profile: Profile, style: Style) -> list[str]:
@@ -90,7 +79,7 @@ def _picture(diagnosis: Diagnosis, profile: Profile, style: Style) -> list[str]:
             for part in map(clean, node.parts)
             for piece in wrap(part, style.width - indent, break_long_words=False, break_on_hyphens=False)
         ]
-        first, *rest = _flow(pieces, style.width - indent)
+        first, *rest = flow(pieces, style.width - indent)
         name = style.paint(node.name, "bold") + " " * (indent - 2 - len(node.name))
         lines.append(f"  {name}{first}".rstrip())
         lines += [" " * indent + line for line in rest]
@@ -100,7 +89,7 @@ def _picture(diagnosis: Diagnosis, profile: Profile, style: Style) -> list[str]:
 def _notes(warnings: list[str], style: Style) -> list[str]:
     lines = []
     for warning in warnings:
-        lines += _paragraph(f"Note: {clean(warning)}", 0, style)
+        lines += paragraph(f"Note: {clean(warning)}", 0, style)
     return [*lines, ""] if lines else []
 
 
@@ -115,13 +104,13 @@ def _row(result: RowResult, severity: str, style: Style) -> list[str]:
     common = common_fix(findings)
     for finding in findings[:_FINDINGS_MAX]:
         message = finding.message if len(findings) == 1 else f"{finding.subject}: {finding.message}"
-        lines += _paragraph(clean(message), 2, style)
+        lines += paragraph(clean(message), 2, style)
         lines += _evidence(finding.evidence, style)
         if common is None:
             lines += _fix("Fix", fix_of(finding), style)
     if len(findings) > _FINDINGS_MAX:
         rest = ", ".join(subjects[_FINDINGS_MAX:])
-        lines += _paragraph(f"... and {len(findings) - _FINDINGS_MAX} more: {rest}", 2, style)
+        lines += paragraph(f"... and {len(findings) - _FINDINGS_MAX} more: {rest}", 2, style)
     if common is not None:
         lines += _fix("Fix of each", common, style)
     return [*lines, ""]
@@ -132,7 +121,7 @@ def _row_head(severity: str, id: str, subject: str, style: Style) -> list[str]:
     head = f"{style.paint(label, severity)}{' ' * (8 - len(label))}{style.paint(id, 'bold')}"
     gap = style.width - 8 - len(id) - len(subject)
     if gap < 3:
-        return [head, *_paragraph(subject, 8, style)]
+        return [head, *paragraph(subject, 8, style)]
     return [head + " " * gap + subject]
 
 
@@ -159,9 +148,9 @@ def _alike(items: list[Evidence], expected: str, style: Style) -> list[str]:
         if len(line) <= style.width:
             lines.append(line.rstrip())
         else:
-            lines += _paragraph(source, 4, style) + _paragraph(value, 6, style)
+            lines += paragraph(source, 4, style) + paragraph(value, 6, style)
     if target:
-        lines += _paragraph(target if len(items) == 1 else f"each {target}", 6, style)
+        lines += paragraph(target if len(items) == 1 else f"each {target}", 6, style)
     return lines
 
 
@@ -172,7 +161,7 @@ def _fix(title: str, fix: Fix, style: Style) -> list[str]:
         parts.append(f"and {len(steps) - _STEPS_MAX} more like these")
     text = "; ".join(parts) + (f" ({when})" if when else "")
     text = ". ".join(p for p in (text, advice) if p)
-    return _paragraph(f"{title}: {clean(text)}", 2, style) if text else []
+    return paragraph(f"{title}: {clean(text)}", 2, style) if text else []
 
 
 def _unknowns(diagnosis: Diagnosis, style: Style, verbose: bool) -> list[str]:
@@ -182,14 +171,14 @@ def _unknowns(diagnosis: Diagnosis, style: Style, verbose: bool) -> list[str]:
     lines = [style.paint(f"{unread_title(diagnosis)}: what would make them known", "bold")]
     every = [result.id for result in diagnosis.results]
     for remedy, rows in groups:
-        lines += _paragraph(f"{clean(remedy)}:" if remedy else "no remedy is known; the reasons:", 2, style)
+        lines += paragraph(f"{clean(remedy)}:" if remedy else "no remedy is known; the reasons:", 2, style)
         if verbose:
             for id, reasons in rows.items():
                 lines.append(f"    {id}")
                 for reason in reasons[:_EVIDENCE_MAX]:
-                    lines += _paragraph(clean(reason), 6, style)
+                    lines += paragraph(clean(reason), 6, style)
         elif remedy:
-            lines += _paragraph(", ".join(abridged(rows, every)), 4, style)
+            lines += paragraph(", ".join(abridged(rows, every)), 4, style)
         else:
             lines += _reasons(rows, style)
     return [*lines, ""]
@@ -203,7 +192,7 @@ def _reasons(rows: dict[str, list[str]], style: Style) -> list[str]:
         alike.setdefault(reasons[0] + more, []).append(id)
     lines = []
     for reason, ids in alike.items():
-        lines += _paragraph(f"{', '.join(ids)}: {clean(reason)}", 4, style, 6)
+        lines += paragraph(f"{', '.join(ids)}: {clean(reason)}", 4, style, 6)
     return lines
 
 
@@ -218,7 +207,7 @@ def _quiet_rows(diagnosis: Diagnosis, style: Style) -> list[str]:
             told = result.reason or "; ".join(f"{e.source} {e.value}" for e in result.evidence[:2])
             lines.append(f"  {result.id}")
             if told:
-                lines += _paragraph(clean(told), 6, style)
+                lines += paragraph(clean(told), 6, style)
         lines.append("")
     return lines
 
@@ -226,34 +215,7 @@ def _quiet_rows(diagnosis: Diagnosis, style: Style) -> list[str]:
 def _defects(diagnosis: Diagnosis, style: Style) -> list[str]:
     lines = []
     for defect in diagnosis.defects:
-        lines += _paragraph(
+        lines += paragraph(
             clean(f"A defect of hwtune, please report it: {defect.where}: {defect.error}"), 0, style
         )
     return [*lines, ""] if lines else []
-
-
-def _paragraph(text: str, indent: int, style: Style, hang: int | None = None) -> list[str]:
-    """Wrapped to the width, further lines at ``hang``; ids, paths and arguments are never broken,
-    lists of CPUs are, where one alone is longer than a line."""
-    room = style.width - (indent if hang is None else hang)
-    words = [w if len(w) <= room else _cut(w, room) for w in text.split(" ")]
-    return wrap(
-        " ".join(words),
-        style.width,
-        initial_indent=" " * indent,
-        subsequent_indent=" " * (indent if hang is None else hang),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _cut(word: str, room: int) -> str:
-    """A list of CPUs cut after commas into pieces that fit; other words as they are."""
-    if word.strip("0123456789,-:.;") not in ("", "cpu"):
-        return word
-    pieces = [""]
-    for part in word.split(","):
-        if pieces[-1] and len(pieces[-1]) + len(part) + 1 > room:
-            pieces.append("")
-        pieces[-1] += part + ","
-    return " ".join(pieces).removesuffix(",")

@@ -51,6 +51,15 @@ class Arrivals(msgspec.Struct, frozen=True):
         """How long a recording lasts."""
         return None if self.ticks is None else float(self.ticks["time_ns"][-1]) / 1e9
 
+    @property
+    def digest(self) -> str:
+        """Of the recorded ticks; "" for a kind."""
+        if self.ticks is None:
+            return ""
+        from hashlib import sha256
+
+        return sha256(self.ticks.tobytes()).hexdigest()[:16]
+
 
 def load(text: str, rate: float | None, usual_rate: float) -> Arrivals:
     """``text``: a kind, or the path of a file. Raises ``UsageError``, one sentence."""

@@ -9,6 +9,20 @@ from hwtune.model import Machine
 
 if TYPE_CHECKING:
     from hwtune.host.base import Host
+    from hwtune.validate.placement import Placement
+
+
+def place(cpus: str | None) -> Placement:
+    """On this machine: on the CPUs that the user names, or on the best ones."""
+    from hwtune.host.live import LiveHost
+    from hwtune.validate import placement
+
+    machine = look(LiveHost())
+    own = os.sched_getaffinity(0)
+    online = machine.cpus.online.get() if machine.cpus.online.known else sorted(own)
+    if cpus is None:
+        return placement.choose(machine, settable(online), own)
+    return placement.obey(machine, cpus, settable(online), own)
 
 
 def look(host: Host) -> Machine:
