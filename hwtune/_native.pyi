@@ -54,6 +54,9 @@ class SpinResult:
     def started_ns(self) -> int:
         """CLOCK_MONOTONIC at the loop's first reading: the zero of gap_starts_ns."""
     @property
+    def started_ticks(self) -> int:
+        """The same moment in the clock's ticks."""
+    @property
     def duration_ns(self) -> int: ...
     @property
     def threshold_ns(self) -> int:

@@ -117,6 +117,11 @@ class ClockTargets(msgspec.Struct, forbid_unknown_fields=True):
     timer_stall_max_us: int  # of a timer interrupt that the kernel complained of
 
 
+class JitterTargets(msgspec.Struct, forbid_unknown_fields=True):
+    gap_max_us: float  # that a CPU may be taken from a hot thread at once (`hwtune jitter`)
+    stolen_max_pct: float  # of the time, in all
+
+
 class ServiceTargets(msgspec.Struct, forbid_unknown_fields=True):
     tuned_profiles: list[str]  # of tuned's own profiles (patterns) those that suit this kind of machine
 
@@ -136,6 +141,7 @@ class Profile(msgspec.Struct, forbid_unknown_fields=True):
     gpu: GpuTargets
     nic: NicTargets
     clock: ClockTargets
+    jitter: JitterTargets
     service: ServiceTargets
 
 

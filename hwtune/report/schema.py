@@ -45,6 +45,10 @@ def _type_of(report: str) -> Any:
         from hwtune.report.validation.published import ValidateReport
 
         return ValidateReport
+    if report == "jitter":
+        from hwtune.jitter.results import JitterReport
+
+        return JitterReport
     from hwtune.report.changes import REPORTS
 
     return {"doctor": DoctorReport, **REPORTS}[report]

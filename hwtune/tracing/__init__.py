@@ -14,6 +14,7 @@ Imports numpy, so it is imported where it is used.
 from __future__ import annotations
 
 from hwtune.tracing.attribution import (
+    Attribution,
     Cause,
     Culprit,
     Outlier,
@@ -26,9 +27,10 @@ from hwtune.tracing.attribution import (
 )
 from hwtune.tracing.counters import Counted, CpuCounters, Fired
 from hwtune.tracing.rows import rows_for
-from hwtune.tracing.watching import Recording, Terminated, Watch, watch
+from hwtune.tracing.watching import Recording, Terminated, Watch, outlook, watch
 
 __all__ = (
+    "Attribution",
     "Cause",
     "Counted",
     "CpuCounters",
@@ -41,6 +43,7 @@ __all__ = (
     "Terminated",
     "Watch",
     "attribute",
+    "outlook",
     "rows_for",
     "sentence",
     "summarise",

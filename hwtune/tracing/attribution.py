@@ -116,17 +116,8 @@ def attribute(
     own: frozenset[int] = frozenset(),
     virtual: bool | None = None,
 ) -> list[Cause]:
-    """The cause of each outlier, in their order.
-
-    ``own`` are the kernel's thread ids (gettid) of the threads whose outliers these are; a thread that had
-    the CPU when its outlier began is taken for one of them. ``virtual``: whether this is a virtual machine,
-    for the wording of what stays unexplained. Without a trace every cause is "not-recorded".
-    """
-    lookups = {cpu: _Lookup(trace) for cpu, trace in recording.cpus.items()}
-    judge = _Judge(recording, lookups, own, unexplained_name(virtual))
-    accounts = [judge.account(outlier) for outlier in outliers]
-    entry = entry_cost(accounts, recording.ns_per_tick)
-    return [judge.cause(account, entry) for account in accounts]
+    """The cause of each outlier, in their order: ``Attribution`` for once."""
+    return Attribution(recording, own=own, virtual=virtual).causes(outliers)
 
 
 def summarise(causes: Iterable[Cause]) -> Summary:
@@ -247,6 +238,24 @@ class _Lookup:
             for i in range(first, last)
         ]
 
+    def untouched(self, starts: Ints, ends: Ints, own: frozenset[int]) -> NDArray[np.bool_]:
+        trace, pieces = self.trace, self.pieces
+        first = np.searchsorted(pieces.end, starts, "right")
+        count = np.searchsorted(pieces.start, ends, "left") - first
+        found: NDArray[np.bool_] = (count == 0) | (count == 1)
+        if len(pieces.start):
+            piece = np.minimum(first, len(pieces.start) - 1)
+            span = pieces.span[piece]
+            task = trace.spans.kind[span] == kinds.KINDS.index(kinds.SWITCH)
+            pid = trace.spans.pid[span]
+            task &= np.isin(pid, list(own)) if own else (pid != 0) & (pieces.start[piece] <= starts)
+            found &= (count == 0) | task
+        faults = np.searchsorted(self._fault_time, ends) - np.searchsorted(self._fault_time, starts)
+        found &= (faults == 0) & (starts >= trace.begin) & (ends <= trace.end)
+        for begin, end in trace.lost:
+            found &= (starts >= end) | (ends <= begin)
+        return found
+
     def faults_in(self, start: int, end: int) -> list[int]:
         first, last = np.searchsorted(self._fault_time, [start, end])
         return [int(i) for i in self.faults[first:last]]
@@ -290,14 +299,37 @@ def entry_cost(accounts: Sequence[Account], ns_per_tick: float) -> int:
     return min(max(2 * sorted(rests)[len(rests) // 4], least), most)
 
 
-class _Judge:
+class Attribution:
+    """A recording made ready to be asked.
+
+    ``own`` are the kernel's thread ids (gettid) of the threads whose outliers these are; without them the
+    task that had the CPU when an outlier began is taken for the one that waited. ``virtual``: whether this
+    is a virtual machine, for the wording of what stays unexplained. Without a trace every cause is
+    "not-recorded".
+    """
+
     def __init__(
-        self, recording: Recording, lookups: Mapping[int, _Lookup], own: frozenset[int], unexplained: str
+        self, recording: Recording, *, own: frozenset[int] = frozenset(), virtual: bool | None = None
     ) -> None:
         self.recording = recording
-        self.lookups = lookups
+        self.lookups: Mapping[int, _Lookup] = {c: _Lookup(trace) for c, trace in recording.cpus.items()}
         self.own = own
-        self.unexplained = unexplained
+        self.unexplained = unexplained_name(virtual)
+
+    def causes(self, outliers: Sequence[Outlier]) -> list[Cause]:
+        """The cause of each outlier, in their order. What an interruption costs beside its spans is learned
+        from all of them together."""
+        accounts = [self.account(outlier) for outlier in outliers]
+        entry = entry_cost(accounts, self.recording.ns_per_tick)
+        return [self.cause(account, entry) for account in accounts]
+
+    def untouched(self, cpu: int, starts: Ints, ends: Ints) -> NDArray[np.bool_]:
+        """Which outliers of one CPU lie within one task's time, with nothing else recorded: all of it is
+        unexplained. For so many that asking for each one's cause would take too long."""
+        lookup = self.lookups.get(cpu)
+        if lookup is None:
+            return np.zeros(len(starts), bool)
+        return lookup.untouched(starts, ends, self.own)
 
     def account(self, outlier: Outlier) -> Account:
         missing = self._missing(outlier)
@@ -366,12 +398,10 @@ class _Judge:
             if lookup is None:
                 continue
             spans = lookup.trace.spans
-            victim = lookup.running(outlier.start)
+            own = self.own or {lookup.running(outlier.start)} - {0}
             for start, end, span in lookup.pieces_in(outlier.start, outlier.end):
-                if spans.kind[span] == kinds.KINDS.index(kinds.SWITCH):
-                    pid = int(spans.pid[span])
-                    if pid in self.own or (pid == victim and pid != 0):
-                        continue
+                if spans.kind[span] == kinds.KINDS.index(kinds.SWITCH) and int(spans.pid[span]) in own:
+                    continue
                 found += [_Stretch(a, b, cpu, span) for a, b in _without(start, end, missing)]
         return found
 

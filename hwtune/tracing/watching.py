@@ -262,6 +262,15 @@ class _Functions:
         return {a: name for a in addresses if (name := self._known[a]) is not None}
 
 
+def outlook(cpus: Sequence[int], *, buffer_kb: int = BUFFER_KB, root: str = "/") -> tuple[str, int]:
+    """(why no trace is possible, or ""; KiB that its buffers would take), with nothing done yet."""
+    try:
+        find(root)
+        return "", room(cpus, len(_online_cpus(root)), buffer_kb)[1]
+    except Unavailable as error:
+        return str(error), 0
+
+
 @contextmanager
 def watch(
     cpus: Sequence[int], clock: Clock, *, buffer_kb: int = BUFFER_KB, root: str = "/"

@@ -101,6 +101,7 @@ NB_MODULE(_native, module) {
     nb::class_<Result>(module, "SpinResult")
         .def_ro("cpu", &Result::cpu)
         .def_ro("started_ns", &Result::started_ns)
+        .def_ro("started_ticks", &Result::started_ticks)
         .def_ro("duration_ns", &Result::duration_ns)
         .def_ro("threshold_ns", &Result::threshold_ns)
         .def_ro("step_min_ns", &Result::step_min_ns)

@@ -147,6 +147,7 @@ TEST_CASE("a real run holds together, on the best clock and on the plain one") {
     for (const Clock &clock : {make_clock(), raw_clock("test")}) {
         const CpuSet before = CpuSet::of_this_thread();
         const std::uint64_t earliest = MonotonicClock::read();
+        const std::uint64_t earliest_tick = clock.ticks();
         const SpinResult seen = spin({sched_getcpu(), 20ms}, clock, never);
         CHECK(CpuSet::of_this_thread() == before);
         CHECK(seen.affinity_restored);
@@ -158,6 +159,8 @@ TEST_CASE("a real run holds together, on the best clock and on the plain one") {
         CHECK(seen.threshold_ns > 0);
         CHECK(seen.started_ns > earliest);
         CHECK(seen.started_ns < MonotonicClock::read());
+        CHECK(seen.started_ticks > earliest_tick);
+        CHECK(clock.ns(clock.ticks() - seen.started_ticks) >= static_cast<double>(seen.duration_ns));
         CHECK(seen.gap_starts_ns.size() == seen.gap_lengths_ns.size());
         CHECK(seen.gap_ns <= seen.duration_ns);
         CHECK(seen.longest_ns <= seen.gap_ns);

@@ -123,6 +123,7 @@ struct SpinPlan {
 struct SpinResult {
     int cpu = 0;
     std::uint64_t started_ns = 0; // CLOCK_MONOTONIC at the loop's first reading
+    std::uint64_t started_ticks = 0; // that reading itself: what a trace by the same counter is compared with
     std::uint64_t duration_ns = 0;
     std::uint64_t threshold_ns = 0;
     double step_min_ns = 0.0;
@@ -188,6 +189,7 @@ inline void check(const SpinPlan &plan) {
         SpinResult result;
         result.cpu = plan.cpu;
         result.started_ns = origin.reference_ns + whole_ns(seen.begin - origin.before);
+        result.started_ticks = seen.begin;
         result.duration_ns = whole_ns(seen.duration);
         result.threshold_ns = whole_ns(threshold);
         result.step_min_ns = clock.ns(step.min);
