@@ -288,3 +288,46 @@ class FeatureWindow:
         self, time_ns: NDArray[np.uint64], prices: NDArray[np.float64], sizes: NDArray[np.uint32]
     ) -> NDArray[np.float64]:
         """The same before it is rounded to float32."""
+
+@final
+class Engine:
+    """What turns feature rows into scores from 0 to 1. Made by a function below, run by the pipeline."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def max_batch(self) -> int:
+        """Rows that it takes at once."""
+    @property
+    def slots(self) -> int:
+        """Batches that may be under way at once."""
+    def infer(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Scores (n,) of rows (n, 64), batch by batch; not while a pipeline runs with this engine.
+
+        Raises:
+            ValueError: not 64 wide.
+            TypeError: not float32, or not C-contiguous.
+            RuntimeError: the engine failed; it says why.
+        """
+
+def cpu_isas() -> list[Literal["portable", "avx2", "avx512"]]:
+    """The instruction sets of this processor that the CPU engine has code for, the best last."""
+
+def make_null_engine(max_batch: int) -> Engine:
+    """Scores every row 0.5 at once: shows what the pipeline itself takes.
+
+    Raises:
+        ValueError: max_batch is not 1 to 65,536.
+    """
+
+def make_cpu_engine(
+    max_batch: int, isa: Literal["portable", "avx2", "avx512"] | None = None, *, huge_pages: bool = False
+) -> Engine:
+    """The reference perceptron (hwtune/validate/perceptron.py), on the thread that asks.
+
+    `isa` None takes the best.
+
+    Raises:
+        ValueError: max_batch is not 1 to 128, or the processor lacks the instructions.
+        OSError: there isn't the memory.
+    """
