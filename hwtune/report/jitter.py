@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hwtune.jitter.results import CpuJitter, JitterReport
     from hwtune.report.terminal import Style
 
+_CPUS_MAX = 8  # that are told of one by one: the worst
 _CAUSES_MAX = 8  # of a CPU; the JSON report has them all
 _ROWS_MAX = 6
 _FIRED_MAX = 6
@@ -26,8 +27,11 @@ def render(report: JitterReport, style: Style) -> str:
     """The whole report, ending with a newline."""
     lines = [*_headline(report, style), *_about(report, style), ""]
     lines += [style.paint(_head(), "bold"), *(_line(cpu, style) for cpu in report.cpus), ""]
-    for cpu in report.cpus:
+    shown = sorted(report.cpus, key=lambda cpu: (cpu.verdict == FIT, -cpu.stolen_ns))[:_CPUS_MAX]
+    for cpu in sorted(shown, key=lambda cpu: cpu.cpu):
         lines += _cpu(cpu, report, style)
+    if len(report.cpus) > len(shown):
+        lines += [f"The other {len(report.cpus) - len(shown)} CPUs lost less (--format json has all).", ""]
     lines += _rows(report, style)
     for note in report.trace.notes:
         lines += paragraph(f"Note: {clean(note)}.", 0, style)

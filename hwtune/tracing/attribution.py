@@ -176,10 +176,10 @@ def title(kind: str, name: str) -> str:
 
 def unexplained_name(virtual: bool | None) -> str:
     if virtual is None:
-        return "hypervisor, firmware or hardware: nothing in the kernel ran"
+        return "hypervisor, firmware or hardware (nothing in the kernel was recorded)"
     if virtual:
-        return "hypervisor or firmware: nothing in the kernel ran"
-    return "firmware (SMI) or hardware: nothing in the kernel ran"
+        return "hypervisor or firmware (nothing in the kernel was recorded)"
+    return "firmware (SMI) or hardware (nothing in the kernel was recorded)"
 
 
 def flatten(spans: Spans) -> Pieces:

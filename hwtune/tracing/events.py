@@ -55,6 +55,10 @@ VECTORS = (
     _vector(kinds.OTHER, "spurious_apic", "spurious interrupt"),
 )
 PAIRS = (IRQ_HANDLER, SOFTIRQ, ARM_IPI, *VECTORS)
+# Where the timer's interrupt has no events of its own (Hyper-V's and Xen's), what it does has.
+HRTIMER = Pair(
+    kinds.TIMER, "timer:hrtimer_expire_entry", "timer:hrtimer_expire_exit", key="hrtimer", name="local timer"
+)
 SWITCH = "sched:sched_switch"
 FAULTS = {
     "exceptions:page_fault_user": "page fault",
@@ -63,7 +67,7 @@ FAULTS = {
 NMI = "nmi:nmi_handler"
 # Of the events that are only within others, those that a quiet CPU has few of.
 NOTES = (
-    Note("timer:hrtimer_expire_entry", "function", kinds.TIMER),
+    Note(HRTIMER.entry, "function", kinds.TIMER),
     Note("timer:timer_expire_entry", "function", kinds.SOFTIRQ, "TIMER"),
     Note("csd:csd_function_entry", "func", kinds.IPI),
     Note("workqueue:workqueue_execute_start", "function", kinds.SWITCH),
@@ -75,6 +79,7 @@ WANTED: tuple[str, ...] = (
     SWITCH,
     *FAULTS,
     NMI,
+    HRTIMER.exit,
     *(note.event for note in NOTES),
 )
 # What is not recorded at all where none of these exists; AArch64's and RISC-V's timer is a device's.

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"hwtune-(\d+)-(\d+)")
 # An instance has this much for each CPU that is not asked for another size (TRACE_BUF_SIZE_DEFAULT).
 _DEFAULT_KB = 1408
-# Of the memory that is free, what a trace may take at most.
+# Of the memory that is free, what a trace may take at most; and the measured CPUs in all.
 _SHARE = 8
+_MOST_KB = 512 << 10
 _REMOVE_TRIES, _REMOVE_WAIT_S = 20, 0.05
 # Set whatever the user's own instance has as default; the kernel copies that one's options.
 _OPTIONS = {
@@ -188,7 +189,7 @@ def room(cpus: Sequence[int], total_cpus: int, wanted_kb: int) -> tuple[int, int
     and hwtune leaves alone. Raises ``Unavailable`` where that is too much for this machine."""
     limit = _available_kb() // _SHARE
     others = (total_cpus - len(cpus)) * _DEFAULT_KB
-    each = min(wanted_kb, (limit - others) // max(len(cpus), 1))
+    each = min(wanted_kb, min(limit - others, _MOST_KB) // max(len(cpus), 1))
     if each < _DEFAULT_KB:
         need = (others + len(cpus) * _DEFAULT_KB) // 1024
         raise Unavailable(

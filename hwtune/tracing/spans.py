@@ -128,8 +128,9 @@ class _Builder:
         self._sorted = events.type[self._order]
 
     def build(self, lost: int) -> CpuTrace:
-        parts = [self._pair(pair) for pair in catalogue.PAIRS if pair.entry in self.context.formats]
+        parts = [self._pair(pair) for pair in catalogue.PAIRS if self._has(pair)]
         parts = [piece for part in parts for piece in self._timers_apart(part)]
+        parts.append(self._hrtimers(parts))
         tasks = self._tasks()
         parts = [self._within_tasks(part, tasks) for part in parts]
         parts += [tasks, *self._faults(), self._nmis()]
@@ -180,6 +181,9 @@ class _Builder:
 
     # -- spans of one kind
 
+    def _has(self, pair: Pair) -> bool:
+        return pair.entry in self.context.formats and pair.exit in self.context.formats
+
     def _pair(self, pair: Pair) -> _Part:
         entries, exits = self._of(pair.entry), self._of(pair.exit)
         keys, marks = self._marks(pair, pair.entry, entries)
@@ -200,6 +204,19 @@ class _Builder:
         own = [n for n in np.unique(part.name) if self.names.all[n].split(" ", 2)[-1] in _TIMER_IRQS]
         timer = np.isin(part.name, own)
         return [part.chosen(~timer), part.chosen(timer)._replace(kind=kinds.TIMER)] if own else [part]
+
+    def _hrtimers(self, parts: Sequence[_Part]) -> _Part:
+        """Expirations of timers that no recorded interrupt or softirq holds."""
+        if not self._has(catalogue.HRTIMER):
+            return _nothing(kinds.TIMER)
+        found = self._pair(catalogue.HRTIMER)
+        for part in parts:
+            if part.kind in (kinds.TIMER, kinds.SOFTIRQ) and len(part.start):
+                order = np.argsort(part.start, kind="stable")
+                place = np.searchsorted(part.start[order], found.start, "right") - 1
+                held = (place >= 0) & (part.end[order][np.maximum(place, 0)] >= found.end)
+                found = found.chosen(~held)
+        return found
 
     def _marks(self, pair: Pair, event: str, chosen: Ints) -> tuple[Ints, Ints]:
         """The key field, and what begin and end of one pair have in common."""

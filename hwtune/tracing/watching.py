@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # For each CPU in the kernel, and for all of them together once read.
 BUFFER_KB = 16 << 10
-KEPT_BYTES = 256 << 20
+KEPT_BYTES = 512 << 20
 # The trace clock for each of hwtune's, the better one first: x86-tsc is the TSC itself, the others are read
 # by the same code as by programs (Documentation/trace/ftrace.rst, trace_clock).
 _CLOCKS = {"tsc": ("x86-tsc",), "cntvct": ("mono_raw",), "monotonic_raw": ("mono_raw",)}

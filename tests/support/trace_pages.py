@@ -48,6 +48,7 @@ _FIELDS = {
     "exceptions:page_fault_user": (("unsigned long address", 8, 0), ("unsigned long ip", 8, 0)),
     "nmi:nmi_handler": (("void * handler", 8, 0), ("s64 delta_ns", 8, 1), ("int handled", 4, 1)),
     "timer:hrtimer_expire_entry": (("void * hrtimer", 8, 0), ("s64 now", 8, 1), ("void * function", 8, 0)),
+    "timer:hrtimer_expire_exit": (("void * hrtimer", 8, 0),),
     "timer:timer_expire_entry": (
         ("void * timer", 8, 0),
         ("unsigned long now", 8, 0),

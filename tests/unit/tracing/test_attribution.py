@@ -160,8 +160,8 @@ def test_idle_is_never_taken_for_the_thread():
 @pytest.mark.parametrize(
     ("virtual", "name"),
     [
-        (True, "hypervisor or firmware: nothing in the kernel ran"),
-        (False, "firmware (SMI) or hardware: nothing in the kernel ran"),
+        (True, "hypervisor or firmware (nothing in the kernel was recorded)"),
+        (False, "firmware (SMI) or hardware (nothing in the kernel was recorded)"),
     ],
 )
 def test_what_nothing_covers_is_unexplained(virtual, name):

@@ -196,6 +196,10 @@ def test_room_is_bounded_by_what_is_free(monkeypatch):
     each, total = room([0, 1, 2, 3], 64, 16384)
     assert each == ((100 << 10) - 60 * 1408) // 4
     assert total <= 100 << 10
+    # of many CPUs each gets less
+    monkeypatch.setattr(instance, "_available_kb", lambda: 1 << 30)
+    assert room(list(range(256)), 256, 16384) == (2048, 512 << 10)
+    monkeypatch.setattr(instance, "_available_kb", lambda: 8 * (100 << 10))
     with pytest.raises(Unavailable, match="would take 176 MiB here, and no more than 100 MiB"):
         room([0], 128, 16384)
 

@@ -157,6 +157,25 @@ def test_the_tick_is_known_by_its_function():
     ]
 
 
+def test_a_timer_without_an_interrupt_that_is_told_of():
+    """As Hyper-V's and Xen's: only the expirations are; those within an interrupt or softirq are its."""
+    records = [
+        hrtimer(2002, TICK_FN),
+        Record(2008, "timer:hrtimer_expire_exit", HOT, (1,)),
+        *timer(3000, 3010),
+        hrtimer(3002, TICK_FN),
+        Record(3008, "timer:hrtimer_expire_exit", HOT, (1,)),
+        *softirq(4000, 4010, 8),
+        hrtimer(4002, WATCHDOG_FN),
+        Record(4008, "timer:hrtimer_expire_exit", HOT, (1,)),
+    ]
+    assert short(traced(records)[1]) == [
+        (2002, 2008, "timer", "tick"),
+        (3000, 3010, "timer", "tick"),
+        (4000, 4010, "softirq", "HRTIMER"),
+    ]
+
+
 def test_what_a_timer_softirq_and_a_function_call_did():
     records = [
         *softirq(2000, 2010, 1),
@@ -277,6 +296,10 @@ def test_two_tasks_in_the_same_softirq_are_kept_apart():
 def test_events_that_this_kernel_does_not_have():
     _, table = traced(irq(2000, 2010), events=("irq:irq_handler_entry", "irq:irq_handler_exit"))
     assert short(table) == [(2000, 2010, "irq", "IRQ 36 virtio1-req.0")]
+
+
+def test_a_begin_whose_end_this_kernel_does_not_have():
+    assert traced(irq(2000, 2010), events=("irq:irq_handler_entry",))[1] == []
 
 
 def test_shared_interrupts_and_names_with_numbers_alike():
