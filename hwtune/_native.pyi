@@ -330,6 +330,70 @@ def make_cpu_engine(
     Raises:
         ValueError: max_batch is not 1 to 128, or the processor lacks the instructions.
         OSError: there isn't the memory.
+
+class DriveResult:
+    """Reads of one drive, one entry each in the order of the schedule. Arrays have shape (reads,) and are
+    read only; nanoseconds."""
+
+    @property
+    def started_ns(self) -> int:
+        """CLOCK_MONOTONIC at offset 0 of the schedule."""
+    @property
+    def due_ns(self) -> NDArray[np.uint64]:
+        """When each read was due, since started_ns."""
+    @property
+    def latency_ns(self) -> NDArray[np.uint64]:
+        """From due to completion."""
+    @property
+    def wait_ns(self) -> NDArray[np.uint64]:
+        """The part of it in which the read before was still under way."""
+    @property
+    def host_ns(self) -> NDArray[np.uint64]:
+        """The part of it in which the reader was off its CPU; zeros without io_uring, where it sleeps."""
+    @property
+    def gap_starts_ns(self) -> NDArray[np.uint64]:
+        """Shape (gaps,): every time the reader was off its CPU, since started_ns."""
+    @property
+    def gap_lengths_ns(self) -> NDArray[np.uint64]: ...
+    @property
+    def gaps_lost(self) -> int: ...
+    @property
+    def threshold_ns(self) -> int:
+        """A step of the reader's loop longer than this is a gap."""
+    @property
+    def failed(self) -> int:
+        """Reads that ended in an error or short; they have no entry."""
+    @property
+    def error(self) -> int:
+        """errno of the last of them; 0 for a short read."""
+    @property
+    def io_uring(self) -> bool: ...
+    @property
+    def why(self) -> str:
+        """Why there was no io_uring."""
+    @property
+    def stopped(self) -> bool: ...
+    @property
+    def affinity_restored(self) -> bool: ...
+
+def read_drive(
+    file: int,
+    due_ns: NDArray[np.uint64],
+    *,
+    clock: Clock,
+    cpu: int,
+    bytes: int,
+    block: int = 4096,
+    seed: int = 1,
+    io_uring: bool = True,
+    stop: StopFlag | None = None,
+) -> DriveResult:
+    """Read `block` bytes at random places of the first `bytes`, one at a time, at the times of the schedule.
+    The calling thread is pinned to `cpu`, which is fully busy meanwhile; the interpreter lock is released.
+
+    Raises:
+        ValueError: a schedule or a size that can't be.
+        OSError: the kernel refuses the CPU.
     """
 
 @final

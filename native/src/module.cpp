@@ -1,6 +1,7 @@
 // hwtune._native: the clock and the spin loop for Python. Its types are written down in hwtune/_native.pyi.
 
 #include "bind.hpp"
+#include "stop_flag.hpp"
 
 #include "hwtune/clock.hpp"
 #include "hwtune/spin.hpp"
@@ -26,10 +27,6 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace {
-
-struct StopFlag {
-    std::atomic<bool> raised{false};
-};
 
 using Column = nb::ndarray<nb::numpy, const std::uint64_t, nb::ndim<1>, nb::c_contig>;
 
@@ -130,4 +127,5 @@ NB_MODULE(_native, module) {
     bind_features(module);
     bind_engine(module);
     bind_pipeline(module);
+    bind_drive(module);
 }

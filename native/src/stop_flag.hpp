@@ -1,0 +1,9 @@
+// What ends a native loop from another thread.
+
+#pragma once
+
+#include <atomic>
+
+struct StopFlag {
+    std::atomic<bool> raised{false};
+};
