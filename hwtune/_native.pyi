@@ -339,6 +339,9 @@ class DriveResult:
     def started_ns(self) -> int:
         """CLOCK_MONOTONIC at offset 0 of the schedule."""
     @property
+    def ended_ns(self) -> int:
+        """The reader's last look at the clock, since started_ns."""
+    @property
     def due_ns(self) -> NDArray[np.uint64]:
         """When each read was due, since started_ns."""
     @property
@@ -348,8 +351,8 @@ class DriveResult:
     def wait_ns(self) -> NDArray[np.uint64]:
         """The part of it in which the read before was still under way."""
     @property
-    def host_ns(self) -> NDArray[np.uint64]:
-        """The part of it in which the reader was off its CPU; zeros without io_uring, where it sleeps."""
+    def submit_ns(self) -> NDArray[np.uint64]:
+        """The part of it in the call that submits, which does not wait for the drive; zeros without io_uring."""
     @property
     def gap_starts_ns(self) -> NDArray[np.uint64]:
         """Shape (gaps,): every time the reader was off its CPU, since started_ns."""
@@ -366,6 +369,9 @@ class DriveResult:
     @property
     def error(self) -> int:
         """errno of the last of them; 0 for a short read."""
+    @property
+    def unfinished_ns(self) -> int:
+        """How long a read had been under way that was given up when told to stop; 0 without one."""
     @property
     def io_uring(self) -> bool: ...
     @property

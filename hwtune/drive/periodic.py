@@ -1,11 +1,12 @@
 """Whether stalls come at regular times: the period, how long each lasts, and how sure that is.
 
-The events are stalls (neighbouring slow reads are one). For a frequency f the Rayleigh power is
-|sum of exp(2 pi i f t)|^2 / n: about 1 for events at random times, n for events that keep time. Its greatest
-value over all frequencies is compared with that of as many events at random times (Monte Carlo), so that the
-search over frequencies is paid for. A regular train is as strong at every multiple of its frequency: the lowest
-one that is strong is the train's own. It then has to be a train: at least `LEAST_CYCLES` cycles long, with
-stalls in most of them, and most stalls in step.
+The events are stalls (neighbouring slow reads are one, and of a burst of stalls the longest stands for all:
+twenty in a row are no twenty witnesses). For a frequency f the Rayleigh power is |sum of exp(2 pi i f t)|^2
+/ n: about 1 for events at random times, n for events that keep time. Its greatest value over all
+frequencies is compared with that of as many events put at random times, as far apart as bursts are (a
+permutation test by Monte Carlo), so that the search over frequencies is paid for. A regular train is as
+strong at every multiple of its frequency: the lowest one that is strong is the train's own. It then has to
+be a train: at least `LEAST_CYCLES` cycles long, with stalls in most of them, and most stalls in step.
 """
 
 from __future__ import annotations
@@ -20,17 +21,24 @@ if TYPE_CHECKING:
 
 # Fewer show nothing: with five, one in a hundred random sets looks regular.
 LEAST_CYCLES = 8
-# Chance of a period where there is none; the search stops looking closer at ten times as much.
+# Chance of a period where there is none.
 _CHANCE = 0.001
 _SETS = 2000
-# A fundamental has at least this share of the greatest power.
-_STRONG = 0.7
+_TOGETHER = 100
+_WORK = 1e8  # events times frequencies times sets: about a second
+_MARGIN = 0.6
+_CLEAR = 1e-4
+# A fundamental has at least this share of the greatest power: what else stalls may put it below a multiple.
+_STRONG = 0.4
 _CYCLES_HIT = 0.6
-_IN_STEP = 0.6
+# Over one half: at twice the period every second stall would be in step.
+_IN_STEP = 0.55
 # Half width of "in step", as a share of the period.
 _STEP = 0.1
 # Frequencies a resolution cell (1 / duration): the power lost between two is below 3 %.
 _OVERSAMPLING = 6
+# Stalls closer together than this share of their mean distance are a burst.
+_BURST = 0.2
 _MOST_EVENTS = 2000
 _MOST_FREQUENCIES = 60_000
 
@@ -50,8 +58,9 @@ class Period(msgspec.Struct, frozen=True):
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """When reads were due: ``gaps_s`` between them, shape (reads - 1,), over ``duration_s``. They must vary: an
-    even schedule may meet every stall of a train at the same point, and then says nothing about the rest."""
+    """When reads were due: ``gaps_s`` between them, shape (reads - 1,), over ``duration_s``. They must vary:
+    an even schedule may meet every stall of a train at the same point, and then says nothing about the
+    rest."""
 
     duration_s: float
     gaps_s: NDArray[np.float64]
@@ -83,7 +92,8 @@ def stalls(due_s: NDArray[np.float64], latency_s: NDArray[np.float64], schedule:
     """The stalls in a schedule of reads: shapes (reads,), in the order of their times.
 
     A read is slow where it takes longer than the usual one by eight times the usual spread (between the
-    median and the 90th percentile) and by half its length: neither a coarse clock nor a steady drive makes one."""
+    median and the 90th percentile) and by half its length: neither a coarse clock nor a steady drive
+    makes one."""
     import numpy as np
 
     usual = float(np.median(latency_s))
@@ -94,7 +104,9 @@ def stalls(due_s: NDArray[np.float64], latency_s: NDArray[np.float64], schedule:
         empty = np.empty(0)
         return Stalls(empty, empty, usual, threshold)
     # reads that were due while an earlier one was under way belong to the same stall
-    first = np.concatenate(([True], np.diff(due_s[slow]) > np.maximum(latency_s[slow[:-1]], 2 * schedule.spacing_s)))
+    first = np.concatenate(
+        ([True], np.diff(due_s[slow]) > np.maximum(latency_s[slow[:-1]], 2 * schedule.spacing_s))
+    )
     group = np.cumsum(first) - 1
     lengths = np.zeros(group[-1] + 1)
     np.maximum.at(lengths, group, latency_s[slow] - usual)
@@ -110,6 +122,8 @@ def find(found: Stalls, schedule: Schedule, seed: int = 1) -> Period | None:
     if len(times) > _MOST_EVENTS:  # the longest tell most
         keep = np.sort(np.argsort(lengths)[-_MOST_EVENTS:])
         times, lengths = times[keep], lengths[keep]
+    apart = _BURST * duration_s / max(len(times), 1)
+    times, lengths = _bursts(times, lengths, apart)
     if len(times) < LEAST_CYCLES * _CYCLES_HIT:
         return None
     frequencies = _frequencies(times, duration_s)
@@ -117,7 +131,7 @@ def find(found: Stalls, schedule: Schedule, seed: int = 1) -> Period | None:
         return None
     power = _power(times, frequencies)
     greatest = float(power.max())
-    chance = _chance(greatest, len(times), duration_s, frequencies, seed)
+    chance = _chance(greatest, len(times), duration_s, apart, frequencies, seed)
     if chance > _CHANCE:
         return None
     for index in np.flatnonzero(power >= _STRONG * greatest):
@@ -128,6 +142,20 @@ def find(found: Stalls, schedule: Schedule, seed: int = 1) -> Period | None:
         if train is not None:
             return train
     return None
+
+
+def _bursts(
+    times: NDArray[np.float64], lengths: NDArray[np.float64], apart_s: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of stalls that follow each other within ``apart_s`` the longest."""
+    import numpy as np
+
+    if len(times) == 0:
+        return times, lengths
+    group = np.cumsum(np.concatenate(([False], np.diff(times) > apart_s)))
+    order = np.lexsort((-lengths, group))
+    longest = order[np.concatenate(([True], np.diff(group[order]) > 0))]
+    return times[longest], lengths[longest]
 
 
 def _frequencies(times: NDArray[np.float64], duration_s: float) -> NDArray[np.float64]:
@@ -141,38 +169,51 @@ def _frequencies(times: NDArray[np.float64], duration_s: float) -> NDArray[np.fl
 
 
 def _power(times: NDArray[np.float64], frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rayleigh power at evenly spaced frequencies, by one rotation a step: no exponential for each pair."""
+    """Rayleigh power at evenly spaced frequencies: one rotation a step instead of an exponential. Sets of
+    times side by side, shape (..., events), give (..., frequencies). No BLAS: its threads would wait for each
+    other on a busy machine."""
     import numpy as np
 
+    found = np.empty((*times.shape[:-1], len(frequencies)))
     if len(frequencies) == 0:
-        return np.empty(0)
+        return found
     step = float(frequencies[1] - frequencies[0]) if len(frequencies) > 1 else 0.0
-    found = np.empty(len(frequencies))
-    block = 256
-    rotation = np.exp(2j * np.pi * np.outer(np.arange(block) * step, times))
-    for begin in range(0, len(frequencies), block):
-        base = np.exp(2j * np.pi * frequencies[begin] * times)
-        part = rotation[: len(frequencies) - begin] @ base
-        found[begin : begin + block] = np.abs(part) ** 2
-    return found / len(times)
+    turned = np.exp(2j * np.pi * frequencies[0] * times)
+    rotation = np.exp(2j * np.pi * step * times)
+    for index in range(len(frequencies)):
+        total = turned.sum(axis=-1)
+        found[..., index] = total.real**2 + total.imag**2
+        turned *= rotation
+    found /= times.shape[-1]
+    return found
 
 
 def _chance(
-    greatest: float, events: int, duration_s: float, frequencies: NDArray[np.float64], seed: int
+    greatest: float,
+    events: int,
+    duration_s: float,
+    apart_s: float,
+    frequencies: NDArray[np.float64],
+    seed: int,
 ) -> float:
-    """Of so great a power, somewhere, among random events: the bound of the exponential law over all
-    frequencies, and, where few events make that law a poor one, how often random sets reach it."""
+    """Of so great a power, somewhere, among random events: a bound by the exponential law over all
+    frequencies (with a margin, as events that keep apart are not quite independent), and, where that is
+    not clear, how often random sets reach it."""
     import numpy as np
 
-    bound = min(1.0, len(frequencies) * float(np.exp(-greatest)))
-    sets = int(min(_SETS, 4e8 / (events * len(frequencies))))
-    if bound > 50 * _CHANCE or sets < 1 / _CHANCE:
+    bound = min(1.0, len(frequencies) * float(np.exp(-_MARGIN * greatest)))
+    sets = int(min(_SETS, _WORK / (events * len(frequencies))))
+    if bound < _CLEAR or sets < 1 / _CHANCE:
         return bound
     random = np.random.default_rng(seed)
-    reached = sum(
-        float(_power(random.uniform(0, duration_s, events), frequencies).max()) >= greatest for _ in range(sets)
-    )
-    return min(bound, (reached + 1) / (sets + 1)) if reached == 0 else (reached + 1) / (sets + 1)
+    spread = apart_s * np.arange(events)
+    reached = 0
+    for _ in range(0, sets, _TOGETHER):
+        drawn = np.sort(random.uniform(0, duration_s - spread[-1], (_TOGETHER, events))) + spread
+        reached += int((_power(drawn, frequencies).max(axis=-1) >= greatest).sum())
+        if reached > 2 * _CHANCE * sets:  # no more can make it rare
+            return reached / sets
+    return (reached + 1) / (sets + 1)
 
 
 def _train(
@@ -185,7 +226,7 @@ def _train(
 ) -> Period | None:
     import numpy as np
 
-    period = 1.0 / frequency
+    period, phase = 1.0 / frequency, 0.0
     for _ in range(3):  # the phase by the mean direction, then period and phase by a line through the stalls
         angle = np.angle(np.sum(np.exp(2j * np.pi * times / period)))
         phase = float(angle / (2 * np.pi) * period)
@@ -217,12 +258,12 @@ def _train(
 def _amplitude(
     number: NDArray[np.float64], lengths: NDArray[np.float64], schedule: Schedule, usual_s: float
 ) -> float:
-    """How long the drive stood still. A read that is under way when it stops is late by all of that; else the
-    first read that meets the stall was due some time R after it began, and is late by the rest. R is the time
-    from a random moment to the next read, so the mean lateness that a stall of length A shows follows from the
-    gaps g of the schedule: A - E[max(0, min(g, A + u) - u)^2] / (2 E[min(g, A + u)]), with the usual latency u.
-    The A that shows what was seen is looked for. The middle half of the stalls counts: others may have been
-    lengthened by something else."""
+    """How long the drive stood still. A read that is under way when it stops is late by all of that; else
+    the first read that meets the stall was due some time R after it began, and is late by the rest. R is
+    the time from a random moment to the next read, so the mean lateness that a stall of length A shows
+    follows from the gaps g of the schedule: A - E[max(0, min(g, A + u) - u)^2] / (2 E[min(g, A + u)]),
+    with the usual latency u. The A that shows what was seen is looked for. The middle half of the stalls
+    counts: others may have been lengthened by something else."""
     import numpy as np
 
     longest = np.sort([float(lengths[number == n].max()) for n in np.unique(number)])

@@ -39,10 +39,12 @@ void bind_drive(nb::module_ &module) {
     using Result = hwtune::DriveResult;
     nb::class_<Result>(module, "DriveResult")
         .def_ro("started_ns", &Result::started_ns)
+        .def_ro("ended_ns", &Result::ended_ns)
         .def_ro("threshold_ns", &Result::threshold_ns)
         .def_ro("gaps_lost", &Result::gaps_lost)
         .def_ro("failed", &Result::failed)
         .def_ro("error", &Result::error)
+        .def_ro("unfinished_ns", &Result::unfinished_ns)
         .def_ro("io_uring", &Result::io_uring)
         .def_ro("why", &Result::why)
         .def_ro("stopped", &Result::stopped)
@@ -50,7 +52,7 @@ void bind_drive(nb::module_ &module) {
         .def_prop_ro("due_ns", &view<&Result::due_ns>)
         .def_prop_ro("latency_ns", &view<&Result::latency_ns>)
         .def_prop_ro("wait_ns", &view<&Result::wait_ns>)
-        .def_prop_ro("host_ns", &view<&Result::host_ns>)
+        .def_prop_ro("submit_ns", &view<&Result::submit_ns>)
         .def_prop_ro("gap_starts_ns", &view<&Result::gap_starts_ns>)
         .def_prop_ro("gap_lengths_ns", &view<&Result::gap_lengths_ns>);
 

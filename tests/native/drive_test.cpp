@@ -4,12 +4,16 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <numeric>
+#include <system_error>
+#include <thread>
 #include <unistd.h>
 #include <vector>
 
@@ -80,7 +84,7 @@ TEST_SUITE("drive") {
             CHECK((io_uring || !result.io_uring));
             for (std::size_t i = 0; i < 200; ++i) {
                 CHECK(result.latency_ns[i] > 0);
-                CHECK(result.wait_ns[i] + result.host_ns[i] <= result.latency_ns[i] + 1);
+                CHECK(result.wait_ns[i] + result.submit_ns[i] <= result.latency_ns[i] + 1);
                 if (i > 0 && result.wait_ns[i] > 0) { // it waited for the one before, which ended after it was due
                     CHECK(result.latency_ns[i - 1] + due[i - 1] >= due[i]);
                 }
@@ -130,6 +134,53 @@ TEST_SUITE("drive") {
         const DriveResult result = read_drive(plan, make_clock(), at_once);
         CHECK(result.stopped);
         CHECK(result.latency_ns.size() <= 1);
+    }
+
+    TEST_CASE("a read that never ends is given up when told, with how long it has been under way") {
+        std::array<int, 2> ends{};
+        REQUIRE(pipe(ends.data()) == 0); // empty, with a writer: no read of it ends
+        DrivePlan plan;
+        const std::vector<std::uint64_t> due = every(1000, 3);
+        plan.file = ends[0];
+        plan.cpu = some_cpu();
+        plan.bytes = 4096;
+        plan.due = due;
+        std::atomic<bool> stop{false};
+        std::thread later([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            stop.store(true);
+        });
+        bool io_uring = true;
+        try {
+            const ReadRing ring;
+        } catch (const std::system_error &) {
+            io_uring = false; // pread would wait for ever
+        }
+        if (io_uring) {
+            const DriveResult result = read_drive(plan, make_clock(), stop);
+            CHECK(result.stopped);
+            CHECK(result.latency_ns.empty());
+            CHECK(result.unfinished_ns > 0);
+            CHECK(result.unfinished_ns < 60'000'000'000U);
+            CHECK(result.ended_ns >= result.unfinished_ns);
+        }
+        later.join();
+        close(ends[0]);
+        close(ends[1]);
+    }
+
+    TEST_CASE("gaps lie one after the other within the run") {
+        const File file(1U << 20U);
+        const std::vector<std::uint64_t> due = every(1'000'000, 100);
+        const DriveResult result = run(file.descriptor, 1U << 20U, due);
+        std::uint64_t end = 0;
+        for (std::size_t i = 0; i < result.gap_starts_ns.size(); ++i) {
+            CHECK(result.gap_starts_ns[i] + 2 >= end); // each is rounded down
+            end = result.gap_starts_ns[i] + result.gap_lengths_ns[i];
+        }
+        CHECK(end <= result.ended_ns + 2);
+        CHECK(result.ended_ns >= due.back());
+        CHECK(result.gap_starts_ns.size() == result.gap_lengths_ns.size());
     }
 
     TEST_CASE("a plan that can't be is refused") {

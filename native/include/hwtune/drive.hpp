@@ -2,9 +2,10 @@
 //
 // One read is under way at a time. Latency counts from when a read was due, so what a stalled drive delays is
 // charged to it. The reader never sleeps: with io_uring it watches the completion ring and the clock, and what
-// takes the CPU away meanwhile shows as a gap between two looks, told for each read. So the host's own noise can be
-// told from the drive's. Without io_uring reads go by pread(2), the reader sleeps in the kernel, and its gaps stay
-// unknown.
+// takes the CPU away meanwhile shows as a gap between two looks. So the host's own noise can be told from the drive's:
+// of a read's latency, what gaps overlap is the host's. Submission is told too, as io_uring submits without waiting for
+// the drive: what is long there is the host's again. Without io_uring reads go by pread(2), the reader sleeps in the
+// kernel, and gaps during reads stay unknown.
 
 #pragma once
 
@@ -15,6 +16,7 @@
 #include "hwtune/random.hpp"
 #include "hwtune/spin.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -147,25 +149,30 @@ struct DrivePlan {
 // One entry for each read that was made, in the order of the schedule.
 struct DriveResult {
     std::uint64_t started_ns = 0;             // CLOCK_MONOTONIC at offset 0 of the schedule
+    std::uint64_t ended_ns = 0;               // the last look at the clock, since then
     std::vector<std::uint64_t> due_ns;        // since then
     std::vector<std::uint64_t> latency_ns;    // from due to completion
     std::vector<std::uint64_t> wait_ns;       // of that, before it could be submitted: the one before was under way
-    std::vector<std::uint64_t> host_ns;       // of that, in which the reader was not on its CPU; zeros with pread
+    std::vector<std::uint64_t> submit_ns;     // of that, in the call that submits; zeros with pread
     std::vector<std::uint64_t> gap_starts_ns; // every time the reader was off its CPU, also between reads
     std::vector<std::uint64_t> gap_lengths_ns;
-    std::uint64_t gaps_lost = 0;              // seen after there was no room
-    std::uint64_t threshold_ns = 0;           // a step of the reader's loop longer than this is a gap
-    std::uint64_t failed = 0;                 // reads that ended in an error or short: not among the others
-    int error = 0;                            // of the last of them
+    std::uint64_t gaps_lost = 0;     // seen after there was no room
+    std::uint64_t threshold_ns = 0;  // a step of the reader's loop longer than this is a gap
+    std::uint64_t failed = 0;        // reads that ended in an error or short: not among the others
+    int error = 0;                   // of the last of them
+    std::uint64_t unfinished_ns = 0; // how long a read had been under way that was given up when told to stop
     bool io_uring = false;
-    std::string why;                          // there is no io_uring
+    std::string why; // there is no io_uring
     bool stopped = false;
     bool affinity_restored = true;
 };
 
 namespace detail {
 
-inline constexpr std::size_t drive_gaps = std::size_t{1} << 20U;
+// Gaps that are kept: those of the completions' interrupts, of ticks and more.
+[[nodiscard]] inline std::size_t drive_gaps(std::size_t reads) noexcept {
+    return std::min(std::size_t{1} << 22U, (std::size_t{1} << 19U) + 4 * reads);
+}
 
 // The reader's loop, in ticks of `counter`.
 template <class Counter> class DriveReader {
@@ -185,36 +192,41 @@ template <class Counter> class DriveReader {
                 cpu_pause();
                 if (stop.load(std::memory_order_relaxed)) {
                     result_.stopped = true;
-                    return;
+                    break;
                 }
             }
-            read(due, at, free);
+            if (!result_.stopped) {
+                read(due, at, free, stop);
+            }
+            if (result_.stopped) {
+                break;
+            }
         }
+        result_.ended_ns = last_ > begin_ ? ns(last_ - begin_) : 0;
     }
 
     [[nodiscard]] std::uint64_t begin() const noexcept { return begin_; }
 
   private:
-    void read(std::uint64_t due, std::uint64_t at, std::uint64_t free) {
+    void read(std::uint64_t due, std::uint64_t at, std::uint64_t free, const std::atomic<bool> &stop) {
         const std::uint64_t offset = random_.below(blocks()) * std::uint64_t{plan_.block};
-        const std::uint64_t before = off_cpu_;
         std::int32_t got = 0;
+        std::uint64_t submitting = 0;
         if (ring_ != nullptr) {
             const int refused = ring_->submit(plan_.file, buffer_, plan_.block, offset);
-            last_ = counter_.read(); // the call itself is the read's
-            if (refused != 0) {
-                got = -refused;
-            } else {
-                while (!ring_->ended(got)) {
-                    static_cast<void>(look());
-                }
+            const std::uint64_t submitted = counter_.read();
+            submitting = submitted - last_;
+            last_ = submitted; // no gap: it is told by itself
+            got = refused != 0 ? -refused : wait(at, stop);
+            if (result_.stopped) {
+                return;
             }
         } else {
             const ssize_t size = pread(plan_.file, buffer_, plan_.block, static_cast<off_t>(offset));
             got = size < 0 ? -errno : static_cast<std::int32_t>(size);
+            last_ = counter_.read(); // asleep in pread is not off the CPU
         }
-        const std::uint64_t end = ring_ != nullptr ? look() : counter_.read(); // asleep in pread is not off the CPU
-        last_ = end;
+        const std::uint64_t end = look();
         if (got != static_cast<std::int32_t>(plan_.block)) {
             ++result_.failed;
             result_.error = got < 0 ? -got : 0;
@@ -223,24 +235,29 @@ template <class Counter> class DriveReader {
         result_.due_ns.push_back(due);
         result_.latency_ns.push_back(ns(end - at));
         result_.wait_ns.push_back(free > at ? ns(free - at) : 0);
-        result_.host_ns.push_back(ns(off_cpu_ - before + late(at, free)));
+        result_.submit_ns.push_back(ns(submitting));
     }
 
-    // How much of the time between due and submission the reader was off its CPU, not waiting for the one before.
-    [[nodiscard]] std::uint64_t late(std::uint64_t at, std::uint64_t free) const noexcept {
-        const std::uint64_t ready = free > at ? free : at;
-        return gap_end_ > ready ? gap_end_ - (gap_begin_ > ready ? gap_begin_ : ready) : 0;
+    // Told to stop, it gives up the read that is under way: a drive that no longer answers must not hold the program.
+    std::int32_t wait(std::uint64_t at, const std::atomic<bool> &stop) {
+        std::int32_t got = 0;
+        while (!ring_->ended(got)) {
+            static_cast<void>(look());
+            if (stop.load(std::memory_order_relaxed)) [[unlikely]] {
+                result_.stopped = true;
+                result_.unfinished_ns = std::max(ns(last_ - std::min(at, last_)), std::uint64_t{1});
+                return 0;
+            }
+        }
+        return got;
     }
 
     std::uint64_t look() noexcept {
-        const std::uint64_t now = counter_.read();
+        const std::uint64_t now = std::max(counter_.read(), last_);
         if (now - last_ > threshold_) {
-            off_cpu_ += now - last_;
-            gap_begin_ = last_;
-            gap_end_ = now;
-            if (result_.gap_starts_ns.size() < drive_gaps) {
+            if (result_.gap_starts_ns.size() < result_.gap_starts_ns.capacity()) {
                 result_.gap_starts_ns.push_back(last_ > begin_ ? ns(last_ - begin_) : 0);
-                result_.gap_lengths_ns.push_back(ns(now - last_));
+                result_.gap_lengths_ns.push_back(ns(now - std::max(last_, std::min(begin_, now))));
             } else {
                 ++result_.gaps_lost;
             }
@@ -267,10 +284,7 @@ template <class Counter> class DriveReader {
     Random random_;
     std::uint64_t threshold_ = 0;
     std::uint64_t begin_ = 0;
-    std::uint64_t last_ = 0;      // the last look at the clock
-    std::uint64_t off_cpu_ = 0;   // all gaps so far
-    std::uint64_t gap_begin_ = 0; // the last gap
-    std::uint64_t gap_end_ = 0;
+    std::uint64_t last_ = 0; // the last look at the clock
 };
 
 } // namespace detail
@@ -297,15 +311,15 @@ template <class Counter> class DriveReader {
         throw std::invalid_argument("a schedule lasts a day at most");
     }
     DriveResult result;
-    for (std::vector<std::uint64_t> *column : {&result.due_ns, &result.latency_ns, &result.wait_ns, &result.host_ns}) {
+    for (std::vector<std::uint64_t> *column : {&result.due_ns, &result.latency_ns, &result.wait_ns, &result.submit_ns}) {
         column->resize(plan.due.size()); // touches it
         column->clear();
     }
     for (std::vector<std::uint64_t> *column : {&result.gap_starts_ns, &result.gap_lengths_ns}) {
-        column->resize(detail::drive_gaps);
+        column->resize(detail::drive_gaps(plan.due.size()));
         column->clear();
     }
-    const Pages buffer(plan.block);
+    auto buffer = std::make_unique<Pages>(plan.block);
     std::unique_ptr<ReadRing> ring;
     if (!plan.io_uring) {
         result.why = "not asked for";
@@ -321,11 +335,15 @@ template <class Counter> class DriveReader {
     clock.with_counter([&](auto &counter) {
         MonotonicClock monotonic;
         const Pair now = tightest_pair(counter, monotonic);
-        detail::DriveReader reader(counter, clock, plan, ring.get(), buffer.data(), result);
+        detail::DriveReader reader(counter, clock, plan, ring.get(), buffer->data(), result);
         reader.run(stop);
         result.started_ns = now.reference_ns + static_cast<std::uint64_t>(clock.ns(reader.begin() - now.before));
     });
     result.affinity_restored = pinned.restore();
+    if (result.unfinished_ns != 0) { // the kernel may write there yet
+        static_cast<void>(buffer.release());
+        static_cast<void>(ring.release());
+    }
     return result;
 }
 
