@@ -330,7 +330,72 @@ def make_cpu_engine(
     Raises:
         ValueError: max_batch is not 1 to 128, or the processor lacks the instructions.
         OSError: there isn't the memory.
+    """
 
+@final
+class Pipeline:
+    """One run of the micro-pipeline, made by make_pipeline(). All calls are for one thread."""
+
+    def start(self) -> None:
+        """Returns once every thread has its CPU and the schedule is set; then nothing can be refused.
+
+        Raises:
+            OSError: a thread can't have its CPU.
+        """
+    def stop(self) -> None:
+        """End early: what is under way still goes to its end."""
+    def over(self) -> bool: ...
+    @property
+    def due(self) -> int:
+        """Measured ticks that fell due so far."""
+    @property
+    def completed(self) -> int:
+        """Measured ticks that went all the way so far."""
+    @property
+    def started_ns(self) -> int:
+        """CLOCK_MONOTONIC at which the first measured tick is due; known from start() on."""
+    def result(self) -> dict[str, Any]:
+        """Waits for the end, without the interpreter lock. hwtune.validate.pipeline makes a Run of it."""
+    def windows(self) -> NDArray[np.uint32]:
+        """Shape (windows, Histogram buckets): end to end, counted by when ticks were due; read only."""
+    def last_order(self) -> bytes:
+        """The newest order message, 48 bytes: native/include/hwtune/orders.hpp."""
+
+def make_pipeline(
+    engine: Engine,
+    clock: Clock,
+    *,
+    cpus: tuple[int, int, int],
+    arrivals: str = "fixed",
+    rate: float = 100_000.0,
+    burst_size: int = 32,
+    seed: int = 1,
+    recorded: NDArray[np.uint8] | None = None,
+    warmup_s: float = 0.5,
+    duration_s: float = 5.0,
+    tick_capacity: int = 4096,
+    order_capacity: int = 4096,
+    batch_limit: int = 32,
+    outlier_threshold_ns: int = 0,
+    outlier_capacity: int = 4096,
+    windows: int = 60,
+    huge_pages: bool = False,
+    lock_memory: bool = True,
+    udp_host: str | None = None,
+    udp_port: int = 0,
+    stall_role: str = "compute",
+    stall_at_s: float = 0.0,
+    stall_length_s: float = 0.0,
+) -> Pipeline:
+    """All memory of a run, taken beforehand. `cpus`: of generator, compute and orders; equal neighbours
+    share a thread. `recorded`: shape (ticks, 48), hwtune.validate.pipeline.TICK_FIELDS.
+
+    Raises:
+        ValueError: a plan that can't be run.
+        OSError: no such CPU, no memory, no such address.
+    """
+
+@final
 class DriveResult:
     """Reads of one drive, one entry each in the order of the schedule. Arrays have shape (reads,) and are
     read only; nanoseconds."""
@@ -352,7 +417,7 @@ class DriveResult:
         """The part of it in which the read before was still under way."""
     @property
     def submit_ns(self) -> NDArray[np.uint64]:
-        """The part of it in the call that submits, which does not wait for the drive; zeros without io_uring."""
+        """The part of it in the call that submits, which does not wait for the drive; zeros with pread."""
     @property
     def gap_starts_ns(self) -> NDArray[np.uint64]:
         """Shape (gaps,): every time the reader was off its CPU, since started_ns."""
