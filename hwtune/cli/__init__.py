@@ -20,6 +20,7 @@ COMMANDS = {
     "verify": ("hwtune.cli.verify", "Say whether what was applied is still in force, and who changed it."),
     "history": ("hwtune.cli.history", "List what was applied, and when."),
     "revert": ("hwtune.cli.revert", "Put back what was applied."),
+    "validate": ("hwtune.cli.validate", "Measure a trading path's latency, stage by stage, against an SLA."),
     "jitter": ("hwtune.cli.jitter", "Measure how quiet each CPU is, and name what disturbs it."),
     "capture": ("hwtune.cli.capture", "Record everything doctor reads into one file, to diagnose elsewhere."),
     "table": ("hwtune.cli.table", "List the rows of the diagnosis table."),

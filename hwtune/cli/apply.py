@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hwtune.cli.options import emit, output_option, profile_options
+from hwtune.cli.options import emit, need_output, output_option, profile_options
 from hwtune.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def command(
     targets = load(profile, settings)
     rows = choose([r for r in table() if not r.active], only, skip)
     changing.need_root("apply changes")
-    changing.need_output(output)
+    need_output(output)
     system, journal = changing.the_system(), changing.the_journal()
     machine, defects = probe(system.host)
     results = judge(machine, rows, targets, defects).results

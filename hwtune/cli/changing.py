@@ -60,16 +60,6 @@ def need_whole_journal(journal: Journal) -> None:
         )
 
 
-def need_output(output: str | None) -> None:
-    """Find out before anything is changed whether the report can be written."""
-    if output is None:
-        return
-    try:
-        os.close(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
-    except OSError as error:
-        raise UsageError(f"{output} cannot be written: {error.strerror}") from None
-
-
 def confirm(question: str, yes: bool) -> bool:
     """Ask a person; a script must have said --yes."""
     if yes:

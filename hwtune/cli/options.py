@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,19 @@ def open_host(snapshot: str | None) -> Host:
     from hwtune.host.snapshot import open_snapshot
 
     return open_snapshot(snapshot)
+
+
+def need_output(output: str | None) -> None:
+    """Find out before the work whether its report can be written. What is no regular file (a pipe, whose
+    reader would see its end) is left to the writing."""
+    from hwtune.errors import UsageError
+
+    if output is None or (os.path.exists(output) and not os.path.isfile(output)):
+        return
+    try:
+        os.close(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644))
+    except OSError as error:
+        raise UsageError(f"{output} cannot be written: {error.strerror}") from None
 
 
 def emit(content: str | bytes, output: str | None) -> None:

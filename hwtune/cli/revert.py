@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from hwtune.cli.options import emit, output_option
+from hwtune.cli.options import emit, need_output, output_option
 from hwtune.errors import EXIT_FINDINGS, EXIT_OK, UsageError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def command(
     changing.need_root("revert changes")
     if set_id is not None and all_:
         raise UsageError("say an ID or --all, not both")
-    changing.need_output(output)
+    need_output(output)
     journal, system = changing.the_journal(), changing.the_system()
 
     def chosen() -> list[ChangeSet]:

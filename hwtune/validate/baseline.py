@@ -44,11 +44,6 @@ class _Windows(msgspec.Struct):
     histograms: list[str]
 
 
-class _Engine(msgspec.Struct):
-    name: str
-    model: str
-
-
 class _Host(msgspec.Struct):
     hostname: str | None
     kernel: str | None
@@ -59,7 +54,8 @@ class _Report(msgspec.Struct):
     """The part of an earlier report that a comparison needs."""
 
     schema_version: str
-    engine: _Engine
+    engine: str
+    model: str
     arrivals: _Arrivals
     host: _Host
     cpus: dict[str, int]
@@ -147,9 +143,10 @@ def refuse(baseline: Baseline, engine: str, model: str, arrivals: Arrivals) -> N
     known which it will be; ``model``: the digest of a model that the user brought."""
     then = baseline.report
     path = baseline.path
-    if engine and (engine, model) != (then.engine.name, then.engine.model):
+    # its first word: what follows is how it computes, which is told and not refused
+    if engine and (engine.split()[:1], model) != (then.engine.split()[:1], then.model):
         now = f"{engine} ({model})" if model else engine
-        before = f"{then.engine.name} ({then.engine.model})" if then.engine.model else then.engine.name
+        before = f"{then.engine} ({then.model})" if then.model else then.engine
         raise UsageError(f"the baseline {path} was made with the engine {before}, this run is with {now}")
     if arrivals.kind != then.arrivals.kind:
         raise UsageError(
@@ -159,7 +156,8 @@ def refuse(baseline: Baseline, engine: str, model: str, arrivals: Arrivals) -> N
         raise UsageError(
             f"the baseline {path} was made with other recorded ticks than those of {arrivals.name}"
         )
-    if not math.isclose(arrivals.rate, then.arrivals.rate, rel_tol=_SAME_RATE):
+    # of the same recording, each run had its own part
+    if not arrivals.digest and not math.isclose(arrivals.rate, then.arrivals.rate, rel_tol=_SAME_RATE):
         raise UsageError(
             f"the baseline {path} was made at {then.arrivals.rate:,.0f} ticks a second, this run is at "
             f"{arrivals.rate:,.0f}"
@@ -292,6 +290,8 @@ def _differences(then: _Report, run: Run, hostname: str | None, kernel: str | No
         found.append(f"another host: {then.host.hostname or 'unnamed'} then, {hostname or 'unnamed'} now")
     if kernel != then.host.kernel:
         found.append(f"another kernel: {then.host.kernel or 'unknown'} then, {kernel or 'unknown'} now")
+    if run.engine != then.engine:
+        found.append(f"another kind of engine: {then.engine} then, {run.engine} now")
     if run.cpus != then.cpus:
         shown = [", ".join(f"{role} {cpu}" for role, cpu in cpus.items()) for cpus in (then.cpus, run.cpus)]
         found.append(f"other CPUs: {shown[0]} then, {shown[1]} now")

@@ -28,7 +28,7 @@ def test_version() -> None:
 def test_help_names_every_command() -> None:
     done = hwtune("--help")
     assert done.returncode == 0
-    for name in ("doctor", "capture", "table", "explain", "profiles", "schema", "completion"):
+    for name in ("doctor", "validate", "capture", "table", "explain", "profiles", "schema", "completion"):
         assert f"  {name}" in done.stdout
 
 

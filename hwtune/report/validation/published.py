@@ -42,11 +42,6 @@ class RunHost(msgspec.Struct):
     captured_at: str | None
 
 
-class Engine(msgspec.Struct):
-    name: str
-    model: str
-
-
 class ArrivalsInfo(msgspec.Struct):
     """``rate``: ticks a second that were due. ``digest``: of recorded ticks."""
 
@@ -110,13 +105,15 @@ class OutlierCauses(msgspec.Struct):
 
 class ValidateReport(msgspec.Struct):
     """What ``hwtune validate --format json`` prints. Histograms are HdrHistogram's V2 format of nanoseconds,
-    compressed, in base64, by stage and "end-to-end". ``drops``: ticks and orders that a full queue refused;
+    compressed, in base64, by stage and "end-to-end". ``model``: the digest of the
+    user's own. ``drops``: ticks and orders that a full queue refused;
     ``missing``: ticks that were due and never came through, for whatever reason."""
 
     schema_version: str
     tool: Tool
     host: RunHost
-    engine: Engine
+    engine: str
+    model: str
     arrivals: ArrivalsInfo
     cpus: dict[str, int]
     placement: Placement
@@ -163,7 +160,8 @@ def publish(results: Results, about: About) -> ValidateReport:
         schema_version=SCHEMA_VERSION,
         tool=Tool("hwtune", __version__),
         host=RunHost(about.hostname, about.kernel, moment(about.started)),
-        engine=Engine(run.engine, about.model),
+        engine=run.engine,
+        model=about.model,
         arrivals=ArrivalsInfo(run.arrivals, about.arrivals_name, run.rate, about.arrivals_digest, about.seed),
         cpus=run.cpus,
         placement=results.placement,

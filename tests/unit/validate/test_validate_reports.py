@@ -195,7 +195,7 @@ def test_json_has_what_scripts_rely_on():
     assert found["page_faults"] == {"minor": 2, "major": 1}
     assert found["context_switches"] == {"voluntary": 3, "involuntary": 4}
     assert found["migrations"] == 1
-    assert found["engine"] == {"name": "cpu", "model": ""}
+    assert (found["engine"], found["model"]) == ("cpu", "")
     assert found["clock_overhead_ns"] == 12.5
     assert found["sla"]["met"] is True and found["sla"]["limit_us"] == 3200
     (outlier,) = found["outliers"]
@@ -284,6 +284,13 @@ def test_runs_that_do_not_compare_are_refused(tmp_path, engine, source, words):
         baseline.refuse(then, engine, "", source)
     baseline.refuse(then, "cpu", "", Arrivals("poisson", "poisson", 10_001))
     baseline.refuse(then, "", "", Arrivals("poisson", "poisson", 10_000))
+
+
+def test_the_same_engine_on_another_processor_is_told_and_not_refused(tmp_path):
+    then = baseline.load(saved(tmp_path, results(engine="cpu avx2")))
+    baseline.refuse(then, "cpu", "", Arrivals("poisson", "poisson", 10_000))
+    found = baseline.compare(then, runs.run(engine="cpu avx512"), "box7", "6.1.0", 10)
+    assert found.differs == ["another kind of engine: cpu avx2 then, cpu avx512 now"]
 
 
 def test_another_model_and_other_recordings_are_refused(tmp_path):

@@ -1,0 +1,134 @@
+"""From a request to a run: the engine, the pipeline, and a watch over its CPUs."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from hwtune.errors import ToolError, UsageError
+from hwtune.validate.arrivals import Arrivals
+from hwtune.validate.placement import Placement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hwtune._native import Engine
+    from hwtune.tracing import Watch
+    from hwtune.validate.pipeline import Plan, Progress
+    from hwtune.validate.results import Attribution
+    from hwtune.validate.run import Run
+
+_WINDOWS = 120
+_BATCH = 32  # rows at most
+# The kernel's buffers are emptied so often; a second of a busy CPU's events fits them many times over.
+_DRAIN_S = 0.5
+
+
+class Request(msgspec.Struct, frozen=True):
+    """``engine``: its name, or auto. ``outlier_us``: 0 leaves the threshold to the warm-up."""
+
+    engine: str
+    onnx: str | None
+    arrivals: Arrivals
+    duration_s: float
+    warmup_s: float
+    seed: int
+    placement: Placement
+    outlier_us: float
+
+
+def measure(request: Request, shown: Callable[[float], None] | None = None) -> tuple[Run, Attribution]:
+    """``shown`` is told the seconds that have gone by. Raises ``ToolError``, ``UsageError``."""
+    try:
+        from hwtune import _native
+    except ImportError as error:
+        raise ToolError(f"the native module, which measures, is not there: {error}") from None
+    from hwtune.tracing import watch
+    from hwtune.validate import pipeline
+
+    clock = _native.make_clock()
+    engine = make_engine(request.engine, request.onnx)
+    with watch(sorted(set(request.placement.cpus.values())), clock) as watched:
+        run = pipeline.run(_plan(request), engine, clock, _Look(watched, shown))
+    from hwtune.validate.attributed import attributed
+
+    return run, attributed(watched.recording, run, _is_virtual())
+
+
+def _plan(request: Request) -> Plan:
+    from hwtune.validate.pipeline import Plan
+
+    source = request.arrivals
+    return Plan(
+        cpus=request.placement.cpus,
+        rest=tuple(request.placement.rest),
+        arrivals=source.kind,
+        rate=source.rate,
+        burst_size=source.burst_size,
+        seed=request.seed,
+        recorded=source.ticks,
+        warmup_s=request.warmup_s,
+        duration_s=request.duration_s,
+        outlier_threshold_ns=round(request.outlier_us * 1000),
+        batch_limit=_BATCH,
+        windows=_WINDOWS,
+    )
+
+
+def make_engine(name: str, onnx: str | None) -> Engine:
+    """Raises ``UsageError``, ``ToolError``."""
+    from hwtune import _native
+
+    try:
+        if name == "null":
+            return _native.make_null_engine(_BATCH)
+        return _native.make_cpu_engine(_BATCH)
+    except (OSError, ValueError) as error:
+        raise ToolError(f"the engine cannot be made: {error}") from None
+
+
+class _Look:
+    """What is done while the pipeline runs, on the CPU of the rest: little, and seldom."""
+
+    def __init__(self, watched: Watch, shown: Callable[[float], None] | None) -> None:
+        self._watched = watched
+        self._shown = shown
+        self._next = time.monotonic() + _DRAIN_S
+
+    def __call__(self, progress: Progress) -> None:
+        now = time.monotonic()
+        if now < self._next:
+            return
+        self._next = now + _DRAIN_S
+        self._watched.drain()
+        if self._shown is not None:
+            self._shown(progress.elapsed_s)
+
+
+def _is_virtual() -> bool | None:
+    from hwtune.host.live import LiveHost
+    from hwtune.probes import virtualization
+
+    return virtualization.read(LiveHost()).is_guest
+
+
+def model_digest(path: str | None) -> str:
+    """Of the model's bytes, so that runs with different ones are not compared; "" without a model. Raises
+    ``UsageError``."""
+    if path is None:
+        return ""
+    from hashlib import sha256
+
+    digest = sha256()
+    try:
+        if not os.path.isfile(path):
+            raise UsageError(f"there is no model {path}")
+        with open(path, "rb") as file:
+            while piece := file.read(1 << 20):
+                digest.update(piece)
+    except OSError as error:
+        raise UsageError(f"the model {path} cannot be read: {error.strerror}") from None
+    return digest.hexdigest()[:16]
