@@ -92,6 +92,8 @@ def _occasional(results: Results) -> _Told | None:
     whole = results.end_to_end
     if whole.p50_us is None or whole.p99_us is None or whole.p99_us < _OCCASIONAL * whole.p50_us:
         return None
+    if whole.p50_us >= _HEAVY * results.sla.limit_us:  # then they are not quick
+        return None
     says = f"P50 is {us(whole.p50_us)} and P99 {us(whole.p99_us)}: most ticks are quick and a few are not."
     says += " That points at something that happens now and then, not at the work itself."
     name, stage = _largest(results, "p99_us")
@@ -115,7 +117,8 @@ def _work(results: Results) -> _Told | None:
         f"(P50 {us(stage.p50_us or 0.0)})."
     )
     if name in _QUEUES:
-        return says + " Ticks wait for the stage behind that queue: more arrives than it gets done.", ()
+        says += " Ticks wait for the thread behind that queue: more arrives than it gets done, or its CPU is"
+        return says + " taken from it.", ()
     return says + " That points at the work itself: its size, and the CPU's speed.", _WORK_ROWS
 
 

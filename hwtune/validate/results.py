@@ -160,7 +160,7 @@ def judge(
         budget,
         {stage: _stage(run, stage, budget) for stage in STAGES},
         _latency(run.stages[END_TO_END], budget.sla_us, whole),
-        _sla(run, counts, missing, budget.sla_us),
+        _sla(run, counts, missing, budget.sla_us, whole),
         stats.drift(run.windows, tops, JUDGED),
         attribution,
         [_outlier(run, outlier, attribution) for outlier in run.outliers],
@@ -221,7 +221,8 @@ def _latency(histogram: Any, budget_us: float | None, told: stats.Told) -> Laten
     )
 
 
-def _sla(run: Run, counts: Counts, missing: int, limit_us: float) -> Sla:
+def _sla(run: Run, counts: Counts, missing: int, limit_us: float, whole: stats.Told) -> Sla:
+    """``whole``: the interval without the missing ones."""
     tops = buckets.tops()
     total = int(counts.sum()) + missing
     needed = stats.least_samples(JUDGED)
@@ -232,7 +233,7 @@ def _sla(run: Run, counts: Counts, missing: int, limit_us: float) -> Sla:
     if p99 is None:
         why = f"{missing:,} of {total:,} ticks never came through: more than one in a hundred"
         return Sla(limit_us, None, None, None, False, True, why)
-    told = stats.interval(run.windows, tops, JUDGED, missing, run.window_s)
+    told = stats.interval(run.windows, tops, JUDGED, missing, run.window_s) if missing else whole
     low, high = microseconds(told.low), microseconds(told.high)
     certain = low is not None and high is not None and (high <= limit_us or low > limit_us)
     return Sla(limit_us, p99, low, high, p99 <= limit_us, certain, told.why)

@@ -154,7 +154,7 @@ def entries(results: Results) -> list[Entry]:
     if run.batches:
         found.append(Entry("batches", "", _batches(run)))
     found.append(_drift(results))
-    refused = f"{run.orders_sent:,} sent, {run.orders_failed:,} refused by the sink."
+    refused = f"{run.orders_sent:,} sent with the warm-up's, {run.orders_failed:,} refused by the sink."
     found.append(Entry("orders", "warning" if run.orders_failed else "", refused))
     why = f": {run.memory_why}" if run.memory_why else ""
     locked = "locked" if run.memory_locked else "not locked"

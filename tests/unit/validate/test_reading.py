@@ -69,6 +69,11 @@ def test_high_p50_of_a_queue_is_waiting_and_no_work():
     assert found["work"].look == ()
 
 
+def test_where_most_are_slow_nobody_says_that_most_are_quick():
+    found = read(usual={**runs.USUAL, "tick-queue": 2_000_000}, late={"tick-queue": 90_000_000})
+    assert "occasional" not in found and "work" in found
+
+
 def test_a_stage_over_budget_at_the_median():
     found = read(stages={"inference": 10.0, "order": 100.0})
     assert "inference (15.0 us of 10.0 us)" in found["overspent"].says
