@@ -1,10 +1,14 @@
-"""How far a measurement is, on a terminal (stderr, so that reports can be piped)."""
+"""How far a measurement is, on a terminal (stderr, so that reports can be piped).
+
+A line and a carriage return, not rich's bar: that takes milliseconds to draw, and where CPUs are few it would
+draw on one that is being measured.
+"""
 
 from __future__ import annotations
 
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -12,47 +16,36 @@ if TYPE_CHECKING:
     #: is given the seconds that have gone by
     Shown = Callable[[float], None]
 
+_CLEAR = "\r\x1b[K"
+
 
 @contextmanager
 def progress(total_s: float) -> Iterator[Shown | None]:
-    """A bar that is drawn from the first call on (rich is imported then, so that nothing waits for it); None
-    where stderr is no terminal."""
-    if sys.stderr is None or not sys.stderr.isatty():
+    """What is to be called about once a second; None where stderr is no terminal."""
+    terminal = sys.stderr
+    if terminal is None or not terminal.isatty():
         yield None
         return
-    bar = _Bar(total_s)
     try:
-        yield bar.show
+        yield lambda elapsed_s: _say(
+            terminal, f"{_CLEAR}measuring: {_clock(min(elapsed_s, total_s), total_s)}"
+        )
     finally:
-        bar.close()
+        _say(terminal, _CLEAR)
 
 
-class _Bar:
-    def __init__(self, total_s: float) -> None:
-        from typing import Any
+def _clock(elapsed_s: float, total_s: float) -> str:
+    """ "3 of 10 s", "1:05 of 30:00" """
+    if total_s < 100:
+        return f"{elapsed_s:.0f} of {total_s:.3g} s"
+    return f"{_minutes(elapsed_s)} of {_minutes(total_s)}"
 
-        self._total = total_s
-        self._drawn: Any = None
-        self._task: Any = None
 
-    def show(self, elapsed_s: float) -> None:
-        if self._drawn is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+def _minutes(seconds: float) -> str:
+    whole = round(seconds)
+    return f"{whole // 60}:{whole % 60:02}"
 
-            # drawn when it is told to be: a thread of its own would run beside what is measured
-            self._drawn = Progress(
-                TextColumn("measuring"),
-                BarColumn(),
-                TimeRemainingColumn(),
-                console=Console(stderr=True),
-                transient=True,
-                auto_refresh=False,
-            )
-            self._drawn.start()
-            self._task = self._drawn.add_task("", total=self._total)
-        self._drawn.update(self._task, completed=min(elapsed_s, self._total), refresh=True)
 
-    def close(self) -> None:
-        if self._drawn is not None:
-            self._drawn.stop()
+def _say(terminal: TextIO, text: str) -> None:
+    terminal.write(text)
+    terminal.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +23,8 @@ ENGINES = ("auto", "cpu", "null", "onnx")
 _RATE = 10_000.0
 _DURATION_S = 10.0
 _LONGEST_S = 7 * 86_400.0
+_LONGEST_WARMUP_S = 600.0
+_TICK_S = 1e-6
 _UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -195,16 +198,18 @@ def _request(
     from hwtune.validate import surroundings
     from hwtune.validate.measure import Request
 
-    span = source.span_s
     asked = _DURATION_S if duration is None else seconds(duration, "--duration")
-    duration_s = asked if span is None or (duration is not None and asked < span) else span
-    if duration_s < 0.001:
+    if asked < 0.001:
         raise UsageError("--duration must be a millisecond at least")
     warmup_s = seconds(warmup, "--warmup")
-    if span is not None and warmup_s >= span:
-        raise UsageError(f"--warmup leaves nothing of the {span:.3g} s that {source.name} recorded")
+    if warmup_s > _LONGEST_WARMUP_S:
+        raise UsageError(f"--warmup takes ten minutes at most, not {warmup}")
+    whole = source.span_s
+    if whole is not None:
+        # to the end of the recording, with its last tick
+        asked = min(whole + _TICK_S, asked if duration is not None else math.inf)
     placed = surroundings.place(None if cpus == "auto" else cpus)
-    return Request(engine, onnx, source, duration_s, warmup_s, seed, placed, outlier_us)
+    return Request(engine, onnx, source, asked, warmup_s, seed, placed, outlier_us)
 
 
 # -- what comes of it ------------------------------------------------------------------------
@@ -214,7 +219,7 @@ def _measured(request: Request, targets: Budget) -> Results:
     from hwtune.cli.progress import progress
     from hwtune.validate.measure import measure
 
-    with progress(request.warmup_s + request.duration_s) as shown:
+    with progress(request.duration_s) as shown:
         run, attribution = measure(request, shown)
     from hwtune.validate.results import judge
 

@@ -82,6 +82,8 @@ def make_engine(name: str, onnx: str | None) -> Engine:
     """Raises ``UsageError``, ``ToolError``."""
     from hwtune import _native
 
+    if onnx is not None:
+        raise UsageError("this version of hwtune runs no ONNX models yet; leave --onnx out")
     try:
         if name == "null":
             return _native.make_null_engine(_BATCH)
@@ -97,6 +99,7 @@ class _Look:
         self._watched = watched
         self._shown = shown
         self._next = time.monotonic() + _DRAIN_S
+        self._said = 0
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
@@ -104,7 +107,8 @@ class _Look:
             return
         self._next = now + _DRAIN_S
         self._watched.drain()
-        if self._shown is not None:
+        if self._shown is not None and int(progress.elapsed_s) != self._said:
+            self._said = int(progress.elapsed_s)
             self._shown(progress.elapsed_s)
 
 
