@@ -332,6 +332,17 @@ def make_cpu_engine(
         OSError: there isn't the memory.
     """
 
+def make_onnx_engine(model: str, library: str, max_batch: int) -> Engine:
+    """A model file through the onnxruntime at `library`, one thread; hwtune/validate/onnx.py finds it.
+
+    The model takes float32 [N, 64] and gives float32 [N] or [N, 1]. Where its N is fixed, that many rows
+    are run each time, and max_batch is at most N.
+
+    Raises:
+        ValueError: max_batch is not 1 to 1,024.
+        RuntimeError: the library or the model can't be used, as one sentence.
+    """
+
 @final
 class Pipeline:
     """One run of the micro-pipeline, made by make_pipeline(). All calls are for one thread."""

@@ -3,6 +3,7 @@
 #include "bind.hpp"
 
 #include "hwtune/engine.hpp"
+#include "hwtune/onnx.hpp"
 #include "hwtune/perceptron.hpp"
 
 #include <nanobind/nanobind.h>
@@ -67,6 +68,11 @@ std::unique_ptr<Engine> make_cpu_engine(std::size_t max_batch, const std::option
     return std::make_unique<hwtune::CpuEngine>(max_batch, chosen, backing(huge_pages));
 }
 
+std::unique_ptr<Engine> make_onnx_engine(const std::string &model, const std::string &library, std::size_t max_batch) {
+    nb::gil_scoped_release release; // a large model takes seconds
+    return std::make_unique<hwtune::OnnxEngine>(model, library, max_batch);
+}
+
 // One batch after another through slot 0.
 void score(Engine &engine, const float *rows, std::size_t count, float *scores) {
     while (count > 0) {
@@ -113,4 +119,5 @@ void bind_engine(nb::module_ &module) {
     module.def("make_null_engine", &make_null_engine, "max_batch"_a);
     module.def("make_cpu_engine", &make_cpu_engine, "max_batch"_a, "isa"_a = nb::none(), nb::kw_only(),
                "huge_pages"_a = false);
+    module.def("make_onnx_engine", &make_onnx_engine, "model"_a, "library"_a, "max_batch"_a);
 }
