@@ -388,6 +388,7 @@ def make_pipeline(
     order_capacity: int = 4096,
     batch_limit: int = 32,
     outlier_threshold_ns: int = 0,
+    outlier_ceiling_ns: int = 0,
     outlier_capacity: int = 4096,
     windows: int = 60,
     huge_pages: bool = False,

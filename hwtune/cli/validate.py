@@ -88,7 +88,7 @@ def percent(text: str) -> float:
     "--outlier-us",
     type=float,
     metavar="N",
-    help="Keep ticks slower than this, and match them.  [default: twice the P99 of the warm-up]",
+    help="Keep and match ticks slower than this.  [default: twice the warm-up's P99, the SLA at most]",
 )
 @click.option(
     "--format",
@@ -135,7 +135,7 @@ def command(
     source = sources.load(arrivals, rate, _RATE)
     model = measure.model_digest(onnx)
     earlier = _baseline(baseline, name, model, source)
-    request = _request(name, onnx, source, duration, warmup, seed, cpus, _threshold(outlier_us))
+    request = _request(name, onnx, source, duration, warmup, seed, cpus, _threshold(outlier_us), targets)
     need_output(output)
     started = time.time()
     results = _measured(request, targets)
@@ -194,6 +194,7 @@ def _request(
     seed: int,
     cpus: str,
     outlier_us: float,
+    targets: Budget,
 ) -> Request:
     from hwtune.validate import surroundings
     from hwtune.validate.measure import Request
@@ -209,7 +210,7 @@ def _request(
         # to the end of the recording, with its last tick
         asked = min(whole + _TICK_S, asked if duration is not None else math.inf)
     placed = surroundings.place(None if cpus == "auto" else cpus)
-    return Request(engine, onnx, source, asked, warmup_s, seed, placed, outlier_us)
+    return Request(engine, onnx, source, asked, warmup_s, seed, placed, outlier_us, targets.sla_us)
 
 
 # -- what comes of it ------------------------------------------------------------------------

@@ -28,7 +28,8 @@ _DRAIN_S = 0.5
 
 
 class Request(msgspec.Struct, frozen=True):
-    """``engine``: its name, or auto. ``outlier_us``: 0 leaves the threshold to the warm-up."""
+    """``engine``: its name, or auto. ``outlier_us``: 0 takes twice the P99 of the warm-up, ``sla_us`` at
+    most."""
 
     engine: str
     onnx: str | None
@@ -38,6 +39,7 @@ class Request(msgspec.Struct, frozen=True):
     seed: int
     placement: Placement
     outlier_us: float
+    sla_us: float
 
 
 def measure(request: Request, shown: Callable[[float], None] | None = None) -> tuple[Run, Attribution]:
@@ -73,6 +75,7 @@ def _plan(request: Request) -> Plan:
         warmup_s=request.warmup_s,
         duration_s=request.duration_s,
         outlier_threshold_ns=round(request.outlier_us * 1000),
+        outlier_ceiling_ns=round(request.sla_us * 1000),
         batch_limit=_BATCH,
         windows=_WINDOWS,
     )

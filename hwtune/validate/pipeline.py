@@ -46,7 +46,8 @@ class Stall(msgspec.Struct, frozen=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """``cpus``: by role; equal neighbours share a thread. ``rest``: where the other threads of this process
     stay meanwhile; empty leaves them. ``arrivals``: fixed, poisson, burst or recorded, which needs
-    ``recorded``. ``rate``: ticks a second. ``outlier_threshold_ns`` 0: twice the P99 of the warm-up.
+    ``recorded``. ``rate``: ticks a second. ``outlier_threshold_ns`` 0: twice the P99 of the warm-up,
+    and at most ``outlier_ceiling_ns`` (0: no such limit).
     ``udp``: numeric address and port that orders are sent to, else they stay in memory."""
 
     cpus: dict[str, int]
@@ -62,6 +63,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     order_capacity: int = 4096
     batch_limit: int = 32
     outlier_threshold_ns: int = 0
+    outlier_ceiling_ns: int = 0
     outlier_capacity: int = 4096
     windows: int = 60
     huge_pages: bool = False
@@ -123,6 +125,7 @@ def _arguments(plan: Plan) -> dict[str, Any]:
             "order_capacity",
             "batch_limit",
             "outlier_threshold_ns",
+            "outlier_ceiling_ns",
             "outlier_capacity",
             "windows",
             "huge_pages",

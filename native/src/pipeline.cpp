@@ -74,7 +74,8 @@ std::unique_ptr<Run> make_run(hwtune::Engine &engine, const hwtune::Clock &clock
                               const std::string &arrivals, double rate, std::uint32_t burst_size, std::uint64_t seed,
                               const std::optional<Records> &recorded, double warmup_s, double duration_s,
                               std::size_t tick_capacity, std::size_t order_capacity, std::size_t batch_limit,
-                              std::uint64_t outlier_threshold_ns, std::size_t outlier_capacity, std::size_t windows,
+                              std::uint64_t outlier_threshold_ns, std::uint64_t outlier_ceiling_ns,
+                              std::size_t outlier_capacity, std::size_t windows,
                               bool huge_pages, bool lock_memory, const std::optional<std::string> &udp_host,
                               std::uint16_t udp_port, const std::string &stall_role, double stall_at_s,
                               double stall_length_s) {
@@ -99,6 +100,7 @@ std::unique_ptr<Run> make_run(hwtune::Engine &engine, const hwtune::Clock &clock
     plan.order_capacity = order_capacity;
     plan.batch_limit = batch_limit;
     plan.outlier_threshold_ns = outlier_threshold_ns;
+    plan.outlier_ceiling_ns = outlier_ceiling_ns;
     plan.outlier_capacity = outlier_capacity;
     plan.windows = windows;
     plan.huge_pages = huge_pages;
@@ -222,7 +224,7 @@ void bind_pipeline(nb::module_ &module) {
     module.def("make_pipeline", &make_run, "engine"_a, "clock"_a, nb::kw_only(), "cpus"_a, "arrivals"_a = "fixed",
                "rate"_a = 100'000.0, "burst_size"_a = 32, "seed"_a = 1, "recorded"_a = nb::none(), "warmup_s"_a = 0.5,
                "duration_s"_a = 5.0, "tick_capacity"_a = 4096, "order_capacity"_a = 4096, "batch_limit"_a = 32,
-               "outlier_threshold_ns"_a = 0, "outlier_capacity"_a = 4096, "windows"_a = 60, "huge_pages"_a = false,
+               "outlier_threshold_ns"_a = 0, "outlier_ceiling_ns"_a = 0, "outlier_capacity"_a = 4096, "windows"_a = 60, "huge_pages"_a = false,
                "lock_memory"_a = true, "udp_host"_a = nb::none(), "udp_port"_a = 0, "stall_role"_a = "compute",
                "stall_at_s"_a = 0.0, "stall_length_s"_a = 0.0, nb::keep_alive<0, 1>());
 }

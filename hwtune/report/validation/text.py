@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from hwtune import __version__
 from hwtune.report.clean import clean
-from hwtune.report.digest import number
 from hwtune.report.layout import flow, paragraph
 from hwtune.text.cpulist import show_list
 from hwtune.validate.baseline import UNTOLD, WORSE
@@ -147,7 +146,7 @@ def entries(results: Results) -> list[Entry]:
         found.append(_budget(results))
     if results.comparison is not None:
         found.append(baseline(results.comparison))
-    lost = number(results.missing, "tick") if results.missing else "none"
+    lost = f"{results.missing:,}" if results.missing else "none"
     came = f"{_count(results.throughput)} ticks a second; {run.completed:,} of {run.due:,} due, {lost} lost."
     found.append(Entry("throughput", "warning" if results.missing else "", came))
     found.append(_queues(run))

@@ -77,7 +77,8 @@ struct PipelinePlan {
     std::size_t tick_capacity = 4096;
     std::size_t order_capacity = 4096;
     std::size_t batch_limit = 32;
-    std::uint64_t outlier_threshold_ns = 0; // 0: twice the P99 of the warm-up
+    std::uint64_t outlier_threshold_ns = 0; // 0: twice the P99 of the warm-up, and at most the ceiling
+    std::uint64_t outlier_ceiling_ns = 0;   // 0: none
     std::size_t outlier_capacity = 4096;
     std::size_t windows = 60;
     bool huge_pages = false;
@@ -539,7 +540,7 @@ class OrderStage {
     OrderStage(const PipelinePlan &plan, Board &board, OrderSink &sink, Ledger &ledger, double ns_per_tick,
                SpscConsumer<Decision> &&in)
         : board_(board), sink_(sink), ledger_(ledger), in_(std::move(in)), ns_per_tick_(ns_per_tick),
-          windows_(plan.windows), threshold_ns_(plan.outlier_threshold_ns), kept_(plan.outlier_capacity),
+          windows_(plan.windows), threshold_ns_(plan.outlier_threshold_ns), ceiling_ns_(plan.outlier_ceiling_ns), kept_(plan.outlier_capacity),
           staller_(plan.stall, Role::orders, board) {
         outliers_.reserve(kept_);
         Outlier *room = outliers_.data();
@@ -639,6 +640,8 @@ class OrderStage {
         waiting_.reset();
         if (threshold_ns_ == 0) {
             threshold_ns_ = ledger_.end_to_end.count() > 0 ? 2 * ledger_.end_to_end.value_at(0.99) : 100'000;
+            // a bad warm-up must not hide what is too slow by any measure
+            threshold_ns_ = ceiling_ns_ == 0 ? threshold_ns_ : std::min(threshold_ns_, ceiling_ns_);
         }
         ledger_.end_to_end.clear();
         for (Histogram &histogram : ledger_.stage) {
@@ -666,6 +669,7 @@ class OrderStage {
     std::size_t windows_;
     double window_ticks_ = 1.0;
     std::uint64_t threshold_ns_;
+    std::uint64_t ceiling_ns_;
     std::size_t kept_;
     std::vector<Outlier> outliers_;
     Staller staller_;

@@ -124,3 +124,11 @@ main()
     assert done.returncode in (0, 1), done.stderr
     assert done.stderr == ""
     assert "SLA" in done.stdout
+
+
+def test_a_slow_warm_up_does_not_hide_what_misses_the_sla():
+    """Its P99 alone would set the threshold; the SLA is the ceiling."""
+    found = report("--engine", "null", "--sla-us", "0.05", *SHORT)
+    assert found["outlier_threshold_us"] == 0.05
+    assert found["outliers_seen"] == found["completed"] > 0
+    assert report("--engine", "null", "--outlier-us", "70", *SHORT)["outlier_threshold_us"] == 70

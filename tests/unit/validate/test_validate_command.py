@@ -82,6 +82,7 @@ def test_options_reach_the_measurement(hwtune, measured):
         50,
     )
     assert request.placement.requested
+    assert request.sla_us == 3200
 
 
 def test_a_missed_sla_is_1(hwtune, measured):
