@@ -80,6 +80,7 @@ class ChangeSet:
         self.ended = False
         self.recovered = False
         self.reverting = False
+        self.reverting_boot = ""  # the boot in which the way back began
         self.settled = False  # a revert came to its end
         self.reverted = False
 
@@ -146,6 +147,7 @@ class Ledger:
             found.recovered = bool(record.get("recovered"))
         elif kind == "reverting":
             found.reverting = True
+            found.reverting_boot = str(record.get("boot", ""))
         elif kind == "reverted":
             found.settled = True
             found.reverted = not any(e.state == KEPT for e in found.entries)

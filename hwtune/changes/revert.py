@@ -89,7 +89,7 @@ def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
     boot = run.system.boot_id()
     for change_set in sets:
         if not change_set.reverting:
-            run.note("reverting", set=change_set.id)
+            run.note("reverting", set=change_set.id, boot=boot)
     # the files first: a boot in between would set from them what was put back already
     problems = keep(run, ids[0], _stores_of(sets), f"revert {' '.join(ids)}", force) if ids else {}
     reboot = False
@@ -101,7 +101,8 @@ def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
                 outcome, at_boot = _restore(run, entry, change_set.boot not in ("", boot), force)
                 outcomes.append(outcome)
                 reboot |= at_boot
-        if change_set.boot not in ("", boot):
+        # of a revert that began in an earlier boot, this one has moved nothing
+        if change_set.boot not in ("", boot) and change_set.reverting_boot == boot:
             moved = [_moved_at_boot(i.key) for i in change_set.items if i.key.startswith("irqs-away ")]
             outcomes += moved
             reboot |= bool(moved)

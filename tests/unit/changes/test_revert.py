@@ -11,7 +11,7 @@ import pytest
 
 from hwtune.changes import kinds
 from hwtune.changes.journal import Journal
-from hwtune.changes.revert import Reverted
+from hwtune.changes.revert import Reverted, WayBack
 from hwtune.cli.revert import choose
 from tests.support.fake_kernel import UNITS
 from tests.support.small_box import GOVERNORS, SYSCTL_D, THP, Box, changes
@@ -210,6 +210,23 @@ def test_value_that_its_own_boot_does_not_take_is_a_failure(box: Box, number: in
     )  # fmt: skip
     box.kernel.refuse.clear()
     assert box.revert().whole
+
+
+def test_interrupts_that_the_boot_moved_stay_until_the_next(box: Box) -> None:
+    def moved(back: WayBack) -> list[str]:
+        return [o.status for o in back.sets[0].outcomes if o.target == "irqs-away:2-3"]
+
+    box.apply(kinds.IrqAffinity(24, (0, 1), (2, 3)), kinds.SysfsAttribute(THP, "never"))
+    box.reboot()
+    box.kernel.put(THP, "always madvise [never]\n")
+    box.kernel.refuse[THP] = errno.EIO
+    for _ in range(2):
+        back = box.revert()
+        assert moved(back) == ["unchanged"] and back.reboot_required and not back.whole
+    # this boot has started without the list
+    box.reboot()
+    back = box.revert()
+    assert moved(back) == [] and back.whole and not back.reboot_required
 
 
 def test_boot_that_is_not_known_is_no_excuse(box: Box) -> None:
