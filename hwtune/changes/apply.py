@@ -110,7 +110,7 @@ def _carry_out(plan: Plan, run: Run, command: str) -> Applied:
     names = {item.store for c in done for item in c.items} | set(plan.stores)
     if names:
         _note_items(run, set_id, done)
-        failed = keep(run, set_id, names, f"keep the settings of {set_id}")
+        failed = keep(run, set_id, names, f"keep the settings of {set_id}", unfinished=plan.stores)
         again = _withdraw(run, set_id, done, failed, made, outcomes)
         problems += [f"{name}: {why}" for name, why in {**again, **failed}.items()]
         release(run)

@@ -12,7 +12,7 @@ from hwtune.changes.system import ChangeError, FileState, encode_file
 from hwtune.changes.targets import Directory, OwnedFile, OwnedLink, from_key
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from hwtune.changes.ledger import Entry, Ledger
     from hwtune.changes.run import Run
@@ -93,7 +93,8 @@ def _missing_parents(path: str, read: Read) -> list[str]:
 
 def unfinished(read: Read, ledger: Ledger, system: System) -> tuple[list[str], dict[str, str]]:
     """Stores whose files are not as the items in force want them (a crash came before they were
-    written, or someone removed them), and of those that cannot be looked at, why."""
+    written, or someone removed them), or that the system does not follow (someone stopped their service),
+    and of those that cannot be looked at, why."""
     items = ledger.items()
     names = {i.store for i in items} | ledger.stale
     names |= {e.store for t in ledger.held_targets() for e in ledger.holders(t) if e.store}
@@ -101,16 +102,37 @@ def unfinished(read: Read, ledger: Ledger, system: System) -> tuple[list[str], d
     problems: dict[str, str] = {}
     for name in in_order(names):
         try:
-            if steps(_known(name), items, read, ledger, system) or name in ledger.stale:
+            store = _known(name)
+            if (
+                steps(store, items, read, ledger, system)
+                or name in ledger.stale
+                or not _followed(store, [i for i in items if i.store == name], system)
+            ):
                 open_.append(name)
         except ChangeError as error:
             problems[name] = str(error)
     return open_, problems
 
 
-def keep(run: Run, set_id: str, names: Iterable[str], change: str, force: bool = False) -> dict[str, str]:
-    """Make the files of these stores hold the items in force, and let the system take notice. Of each
-    store where that failed, why; the others are done."""
+def _followed(store: Store, items: Sequence[Item], system: System) -> bool:
+    try:
+        store.check(system, items)
+    except ChangeError:
+        return False
+    return True
+
+
+def keep(
+    run: Run,
+    set_id: str,
+    names: Iterable[str],
+    change: str,
+    force: bool = False,
+    unfinished: Collection[str] = (),
+) -> dict[str, str]:
+    """Make the files of these stores hold the items in force, and let the system take notice of what
+    changed, and of those that are ``unfinished``. Of each store where that failed, why; the others are
+    done."""
     problems: dict[str, str] = {}
     for name in in_order(names):
         try:
@@ -121,7 +143,7 @@ def keep(run: Run, set_id: str, names: Iterable[str], change: str, force: bool =
                 run.tidy(OwnedFile(render.path))
             for step in steps(store, items, run.read, run.ledger, run.system, force):
                 run.set(set_id, step.target, step.before, step.after, change, name)
-            if name in run.ledger.stale:
+            if name in run.ledger.stale or name in unfinished:
                 for argv in store.refresh(run.system, mine):
                     run.command(argv)
                 run.check(store, mine)

@@ -142,7 +142,7 @@ def _text(applied: Applied, diff: bool, check: bool) -> str:
     elif check:
         lines.append(f"{count(changed, 'change')} to make.")
     elif not changed and not applied.files:
-        lines.append("What an interrupted run had left undone is done.")
+        lines.append("What an interrupted run had left undone, or someone has undone, is done.")
     else:
         lines.append(f"Change set {applied.set_id}; `hwtune revert {applied.set_id}` puts it back.")
     if applied.reboot_required:

@@ -528,6 +528,21 @@ def test_latency_request_is_a_service(tmp_path: Path) -> None:
     assert ["systemctl", "stop", "hwtune-cpu-latency.service"] in machine.host.ran
 
 
+def test_service_that_someone_stopped_is_started_again(tmp_path: Path) -> None:
+    """Its files are as they should be, and the machine is not."""
+    held = [2_000_000_000]
+    machine = box(tmp_path, cpu_latency=lambda: held[0])
+    machine.systemd.on["restart"] = lambda unit: held.__setitem__(0, 20)
+    done(machine, kinds.CpuLatencyRequest(20))
+    machine.systemd.states["hwtune-cpu-latency.service"][1] = "inactive"
+    held[0] = 2_000_000_000
+    again = machine.apply(kinds.CpuLatencyRequest(20))
+    assert again.changed and again.whole and again.files == []
+    assert again.commands == ["systemctl daemon-reload", "systemctl restart hwtune-cpu-latency.service"]
+    assert held == [20]
+    assert machine.apply(kinds.CpuLatencyRequest(20)).set_id is None
+
+
 def test_latency_request_that_has_no_effect_is_told(tmp_path: Path) -> None:
     machine = box(tmp_path, cpu_latency=lambda: 2_000_000_000)
     assert machine.apply(kinds.CpuLatencyRequest(20)).problems == [
