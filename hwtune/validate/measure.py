@@ -86,7 +86,9 @@ def make_engine(name: str, onnx: str | None) -> Engine:
     from hwtune import _native
 
     if onnx is not None:
-        raise UsageError("this version of hwtune runs no ONNX models yet; leave --onnx out")
+        from hwtune.validate.onnx import onnx_engine
+
+        return onnx_engine(onnx, _BATCH)
     try:
         if name == "null":
             return _native.make_null_engine(_BATCH)

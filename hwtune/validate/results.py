@@ -5,6 +5,7 @@ Latencies are microseconds here, as people and budgets have them; the run counts
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -149,8 +150,10 @@ class Results(msgspec.Struct):
 def judge(
     run: Run, placement: Placement, budget: Budget, attribution: Attribution = NOT_ATTRIBUTED
 ) -> Results:
-    """Without the comparison and the reading, which look at the whole."""
+    """Without the comparison and the reading, which look at the whole. Windows that an interrupted run did
+    not come to are cut off."""
     tops = buckets.tops()
+    run.windows = run.windows[: _windows_begun(run)]
     missing = max(0, run.due - run.completed)
     counts = counts_of(run.stages[END_TO_END])
     whole = stats.interval(run.windows, tops, JUDGED, window_s=run.window_s)
@@ -165,6 +168,13 @@ def judge(
         attribution,
         [_outlier(run, outlier, attribution) for outlier in run.outliers],
     )
+
+
+def _windows_begun(run: Run) -> int:
+    """One in which nothing came through was measured all the same."""
+    if not run.interrupted or run.window_s <= 0:
+        return len(run.windows)
+    return math.ceil(run.duration_s / run.window_s)
 
 
 def counts_of(histogram: Any) -> Counts:

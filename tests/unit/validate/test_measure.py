@@ -132,3 +132,19 @@ def test_a_slow_warm_up_does_not_hide_what_misses_the_sla():
     assert found["outlier_threshold_us"] == 0.05
     assert found["outliers_seen"] == found["completed"] > 0
     assert report("--engine", "null", "--outlier-us", "70", *SHORT)["outlier_threshold_us"] == 70
+
+
+def test_a_users_own_model(tmp_path):
+    pytest.importorskip("onnxruntime")
+    from hwtune.validate.onnx_file import reference_model
+
+    model = tmp_path / "model.onnx"
+    model.write_bytes(reference_model())
+    found = report("--onnx", str(model), "--rate", "500", "--duration", "1s", "--warmup", "100ms")
+    assert found["engine"].startswith("onnx (onnxruntime ")
+    assert len(found["model"]) == 16
+    assert found["completed"] > 0
+    model.write_bytes(b"no model")
+    done = hwtune("--onnx", str(model), *SHORT)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("hwtune: ") and done.stderr.count("\n") == 1

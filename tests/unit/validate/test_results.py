@@ -133,3 +133,21 @@ def test_throughput_and_missing():
     assert found.throughput == pytest.approx(10_000)
     assert found.missing == 10
     assert results(due=5, completed=7).missing == 0
+
+
+def test_windows_that_an_interrupted_run_did_not_come_to_are_no_windows():
+    run = runs.run(interrupted=True)
+    run.windows[30:] = 0  # Ctrl-C after 2.95 of 10 s
+    run.duration_s = 2.95
+    found = judge(run, runs.placement(), runs.budget())
+    assert len(found.run.windows) == 30
+    early = runs.run(interrupted=True)
+    early.windows[5:] = 0
+    early.duration_s = 0.5
+    assert (
+        "at least 20 windows (2 s) are needed, there are 5"
+        in judge(early, runs.placement(), runs.budget()).sla.why
+    )
+    stalled = runs.run()
+    stalled.windows[30:] = 0
+    assert len(judge(stalled, runs.placement(), runs.budget()).run.windows) == 100
