@@ -148,7 +148,7 @@ def _rows(report: JitterReport, style: Style) -> list[str]:
     shown = [row for row in report.rows if row.outcome == "finding"][:_ROWS_MAX]
     lines = []
     if shown:
-        lines.append(style.paint("What would mend it (`hwtune apply --only ROW`)", "bold"))
+        lines.append(style.paint("What may mend it (`hwtune apply --only ROW`)", "bold"))
         for row in shown:
             lines.append(f"  {row.id}   CPU {show_list(row.cpus)}, {time(row.stolen_ns)}")
             lines += paragraph(clean(row.reason), 6, style)
