@@ -63,43 +63,45 @@ class _Run:
         self._stop = native.StopFlag()
         self._errors: list[Exception] = []
         self._ended = threading.Semaphore(0)
-        self._running = 0
         self._groups = [[cpu] for cpu in planned.cpus] if planned.one_by_one else [planned.cpus]
 
     def wait(self, watched: Watch, progress: Callable[[], None]) -> bool:
         """Whether somebody ended it early."""
         for group in self._groups:
+            threads = [threading.Thread(target=self._spin, args=(cpu,)) for cpu in group]
             try:
-                for cpu in group:
-                    threading.Thread(target=self._spin, args=(cpu,)).start()
-                    self._running += 1
-                self._look_after(watched, progress)
-            except KeyboardInterrupt:
-                return True
+                for thread in threads:
+                    thread.start()
+                self._look_after(threads, watched, progress)
+            except BaseException as error:
+                self._stop.set()
+                if isinstance(error, KeyboardInterrupt):
+                    return True
+                raise
             finally:
-                self._end()
+                self._end(threads)
             if self._errors:
                 raise ToolError(f"a CPU could not be measured: {self._errors[0]}")
         return False
 
-    def _look_after(self, watched: Watch, progress: Callable[[], None]) -> None:
+    # Thread.join takes a thread for ended when a signal comes meanwhile (until Python 3.12), so nothing here
+    # joins before the thread is known to have ended.
+
+    def _look_after(
+        self, threads: list[threading.Thread], watched: Watch, progress: Callable[[], None]
+    ) -> None:
         due = time.monotonic() + _DRAIN_S
-        while self._running:
-            # Thread.join takes a thread for ended when a signal comes meanwhile (until Python 3.12)
-            if self._ended.acquire(timeout=_LOOK_S):
-                self._running -= 1
+        while any(thread.is_alive() for thread in threads):
+            self._ended.acquire(timeout=_LOOK_S)
             progress()
             if time.monotonic() >= due:
                 watched.drain()
                 due = time.monotonic() + _DRAIN_S
 
-    def _end(self) -> None:
-        """Whatever came, no loop goes on."""
-        if self._running:
-            self._stop.set()
-        while self._running:
-            self._ended.acquire()
-            self._running -= 1
+    def _end(self, threads: list[threading.Thread]) -> None:
+        """Wait for the loops. Of one whose start was interrupted nothing is known, but it sees the flag."""
+        while any(thread.is_alive() for thread in threads):
+            self._ended.acquire(timeout=_LOOK_S)
 
     def _spin(self, cpu: int) -> None:
         try:

@@ -119,6 +119,55 @@ def test_ctrl_c_reports_what_was_measured(way):
     assert 0 < cpu["observed_ns"] < 100 * 10**9
 
 
+@own_tracefs.needed
+def test_sigterm_leaves_no_trace_instance():
+    child = subprocess.Popen(
+        [*own_tracefs.command(), *COMMAND, "--duration", "600"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    look = "import os; print(*os.listdir('/sys/kernel/tracing/instances'))"
+    try:
+        assert child.stderr.readline().startswith("Measuring")
+        mine = f"hwtune-{child.pid}-"
+        end = time.monotonic() + 30
+        while mine not in own_tracefs.run(look) and time.monotonic() < end:
+            time.sleep(0.1)
+        os.kill(child.pid, signal.SIGTERM)
+        out, err = child.communicate(timeout=60)
+    finally:
+        child.kill()
+        child.communicate()
+    assert child.returncode == 143, err
+    assert (out, "Traceback" in err) == ("", False)
+    assert mine not in own_tracefs.run(look)
+
+
+def test_one_cpu_after_the_other():
+    cpus = sorted(os.sched_getaffinity(0))[:2]
+    names = ",".join(map(str, cpus))
+    report = checked(run("--cpus", names, "--one-by-one", "--duration", "0.2", "--format", "json"))
+    assert report["one_by_one"]
+    assert [cpu["cpu"] for cpu in report["cpus"]] == cpus
+
+
+def test_without_the_native_module_it_says_what_is_missing():
+    code = (
+        "import sys\n"
+        "sys.modules['hwtune._native'] = None\n"
+        "from hwtune.cli import main\n"
+        "sys.argv = ['hwtune', 'jitter']\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 3
+    assert "native module" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
