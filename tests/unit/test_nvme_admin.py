@@ -84,7 +84,7 @@ def test_no_other_opcode_leaves(opcode, monkeypatch):
     install(monkeypatch, {"nvme0": fake})
     descriptor = os.open("/dev/nvme0", os.O_RDONLY)
     with pytest.raises(ValueError, match="not one that reads"):
-        nvme_admin._admin(descriptor, opcode, 0, 0, 0)
+        nvme_admin.admin(descriptor, opcode, 0, 0, 0)
     assert fake.log == []
     os.close(descriptor)
 

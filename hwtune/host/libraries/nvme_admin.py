@@ -60,7 +60,7 @@ _DEVICE = re.compile(r"nvme\d{1,5}")
 WAIT_S = 5.0
 
 
-class _Refused(Exception):
+class Refused(Exception):
     """The drive completed the command with an NVMe status other than success."""
 
     def __init__(self, status: int) -> None:
@@ -70,9 +70,7 @@ class _Refused(Exception):
 
 def query(device: str) -> dict[str, Any]:
     """All that the controller ``device`` ("nvme0") says. Raises ``LibraryGap``."""
-    if not _DEVICE.fullmatch(device):
-        raise LibraryGap(INVALID, f"{device!r} is no NVMe controller")
-    descriptor = _open(f"/dev/{device}")
+    descriptor = open_controller(device)
     try:
         answers, ended = _child.collect(lambda: _answers(descriptor), WAIT_S)
     finally:
@@ -82,7 +80,11 @@ def query(device: str) -> dict[str, Any]:
     return answers
 
 
-def _open(path: str) -> int:
+def open_controller(device: str) -> int:
+    """Raises ``LibraryGap``."""
+    if not _DEVICE.fullmatch(device):
+        raise LibraryGap(INVALID, f"{device!r} is no NVMe controller")
+    path = f"/dev/{device}"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK)
     except OSError as error:
@@ -101,11 +103,11 @@ def _answers(descriptor: int) -> Iterator[tuple[str, Any]]:
     """In the child: each answer, and before each command its name as "begun"."""
     yield "begun", "identify"
     try:
-        _, data = _identify(descriptor)
-    except (OSError, _Refused) as error:
-        yield "identify", _gap(error)
+        _, data = identify(descriptor)
+    except (OSError, Refused) as error:
+        yield "identify", gap_of(error)
         return
-    yield "identify", {"data": _base64(data[:_KEPT])}
+    yield "identify", {"data": base64(data[:_KEPT])}
     yield "begun", "smart"
     yield "smart", _answer(descriptor, "smart", _version(data))
     try:
@@ -129,59 +131,59 @@ def _version(identify: bytes) -> int:
 def _answer(descriptor: int, name: str, version: int = 0) -> dict[str, Any]:
     try:
         if name == "smart":
-            return {"data": _base64(_smart(descriptor, version))}
+            return {"data": base64(_smart(descriptor, version))}
         if name == "apst":
             result, data = _feature(descriptor, _APST, nvme_log.APST_LENGTH)
-            return {"result": result, "data": _base64(data)}
+            return {"result": result, "data": base64(data)}
         feature = _WRITE_CACHE if name == "write_cache" else _THERMAL_MANAGEMENT
         return {"result": _feature(descriptor, feature, 0)[0]}
-    except (OSError, _Refused) as error:
-        return _gap(error)
+    except (OSError, Refused) as error:
+        return gap_of(error)
 
 
-def _identify(descriptor: int) -> tuple[int, bytes]:
-    return _admin(descriptor, IDENTIFY, 0, _CONTROLLER, nvme_identify.LENGTH)
+def identify(descriptor: int) -> tuple[int, bytes]:
+    return admin(descriptor, IDENTIFY, 0, _CONTROLLER, nvme_identify.LENGTH)
 
 
 def _smart(descriptor: int, version: int) -> bytes:
     words = nvme_log.LENGTH // 4 - 1
     retain = _RETAIN_EVENT if version >= _HAS_RETAIN else 0
-    return _admin(descriptor, GET_LOG_PAGE, _ALL_NAMESPACES, words << 16 | retain | _SMART, nvme_log.LENGTH)[
-        1
-    ]
+    return admin(descriptor, GET_LOG_PAGE, _ALL_NAMESPACES, words << 16 | retain | _SMART, nvme_log.LENGTH)[1]
 
 
 def _feature(descriptor: int, feature: int, length: int) -> tuple[int, bytes]:
     """The feature's current value (select 0), and its data structure where it has one."""
-    return _admin(descriptor, GET_FEATURES, 0, feature, length)
+    return admin(descriptor, GET_FEATURES, 0, feature, length)
 
 
-def _admin(descriptor: int, opcode: int, namespace: int, word10: int, length: int) -> tuple[int, bytes]:
+def admin(
+    descriptor: int, opcode: int, namespace: int, word10: int, length: int, word14: int = 0
+) -> tuple[int, bytes]:
     """Send one command that reads: its result (dword 0 of the completion) and its data.
 
     The only place that calls the ioctl. Raises ``ValueError`` for any opcode that does not just
-    read, ``OSError`` from the driver, ``_Refused`` from the drive.
+    read, ``OSError`` from the driver, ``Refused`` from the drive.
     """
     if opcode not in _READS:
         raise ValueError(f"admin command 0x{opcode:02x} is not one that reads")
     data = array.array("B", bytes(length))
     address = data.buffer_info()[0] if length else 0
     command = bytearray(
-        _COMMAND.pack(opcode, 0, 0, namespace, 0, 0, 0, address, 0, length, word10, 0, 0, 0, 0, 0, 0, 0)
+        _COMMAND.pack(opcode, 0, 0, namespace, 0, 0, 0, address, 0, length, word10, 0, 0, 0, word14, 0, 0, 0)
     )
     status = fcntl.ioctl(descriptor, _ADMIN_CMD, command)
     if status > 0:
-        raise _Refused(status)
+        raise Refused(status)
     return _COMMAND.unpack(command)[-1], data.tobytes()
 
 
-def _gap(error: OSError | _Refused) -> dict[str, Any]:
-    if isinstance(error, _Refused):
+def gap_of(error: OSError | Refused) -> dict[str, Any]:
+    if isinstance(error, Refused):
         status = nvme_log.status_code(error.status)
         return {"gap": [UNREADABLE, nvme_log.status_name(status)], "status": status}
     kind, detail = gaps.of_error(error)
     return {"gap": [kind if kind == DENIED else UNREADABLE, detail or os.strerror(error.errno or 0)]}
 
 
-def _base64(data: bytes) -> str:
+def base64(data: bytes) -> str:
     return binascii.b2a_base64(data, newline=False).decode("ascii")
