@@ -22,6 +22,10 @@ COMMANDS = {
     "revert": ("hwtune.cli.revert", "Put back what was applied."),
     "validate": ("hwtune.cli.validate", "Measure a trading path's latency, stage by stage, against an SLA."),
     "jitter": ("hwtune.cli.jitter", "Measure how quiet each CPU is, and name what disturbs it."),
+    "nvme-latency": (
+        "hwtune.cli.nvme_latency",
+        "Measure how evenly a drive answers, and what makes it stall.",
+    ),
     "capture": ("hwtune.cli.capture", "Record everything doctor reads into one file, to diagnose elsewhere."),
     "table": ("hwtune.cli.table", "List the rows of the diagnosis table."),
     "explain": ("hwtune.cli.explain", "Explain one row: symptom, cause, cost, risk, sources."),

@@ -88,7 +88,12 @@ class Stalls(msgspec.Struct, frozen=True):
     threshold_s: float
 
 
-def stalls(due_s: NDArray[np.float64], latency_s: NDArray[np.float64], schedule: Schedule) -> Stalls:
+def stalls(
+    due_s: NDArray[np.float64],
+    latency_s: NDArray[np.float64],
+    schedule: Schedule,
+    measure: tuple[float, float] | None = None,
+) -> Stalls:
     """The stalls in a schedule of reads: shapes (reads,), in the order of their times.
 
     A read is slow where it takes longer than the usual one by eight times the usual spread (between the
@@ -96,9 +101,11 @@ def stalls(due_s: NDArray[np.float64], latency_s: NDArray[np.float64], schedule:
     makes one."""
     import numpy as np
 
-    usual = float(np.median(latency_s))
-    spread = float(np.quantile(latency_s, 0.9)) - usual
-    threshold = max(8 * spread, usual / 2)
+    if measure is None:
+        usual = float(np.median(latency_s))
+        spread = float(np.quantile(latency_s, 0.9)) - usual
+        measure = usual, max(8 * spread, usual / 2)
+    usual, threshold = measure
     slow = np.flatnonzero(latency_s - usual > threshold)
     if len(slow) == 0:
         empty = np.empty(0)

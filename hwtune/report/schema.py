@@ -49,6 +49,10 @@ def _type_of(report: str) -> Any:
         from hwtune.jitter.results import JitterReport
 
         return JitterReport
+    if report == "nvme-latency":
+        from hwtune.report.drive_published import NvmeLatencyReport
+
+        return NvmeLatencyReport
     from hwtune.report.changes import REPORTS
 
     return {"doctor": DoctorReport, **REPORTS}[report]
