@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _WINDOWS = 120
 _BATCH = 32  # rows at most
+# native/include/hwtune/pipeline.hpp names its threads so
+_THREADS = ("hwtune-ticks", "hwtune-compute", "hwtune-orders")
 # The kernel's buffers are emptied so often; a second of a busy CPU's events fits them many times over.
 _DRAIN_S = 0.5
 
@@ -54,10 +56,11 @@ def measure(request: Request, shown: Callable[[float], None] | None = None) -> t
     clock = _native.make_clock()
     engine = make_engine(request.engine, request.onnx)
     with watch(sorted(set(request.placement.cpus.values())), clock) as watched:
-        run = pipeline.run(_plan(request), engine, clock, _Look(watched, shown))
+        look = _Look(watched, shown)
+        run = pipeline.run(_plan(request), engine, clock, look, look.begin)
     from hwtune.validate.attributed import attributed
 
-    return run, attributed(watched.recording, run, _is_virtual())
+    return run, attributed(watched.recording, run, look.threads, _is_virtual())
 
 
 def _plan(request: Request) -> Plan:
@@ -105,6 +108,20 @@ class _Look:
         self._shown = shown
         self._next = time.monotonic() + _DRAIN_S
         self._said = 0
+        #: of the pipeline, by the kernel's ids
+        self.threads: frozenset[int] = frozenset()
+
+    def begin(self, _started_ns: int) -> None:
+        """While the warm-up runs: which threads are the pipeline's, by the names that it gave them."""
+        found = []
+        for thread in os.listdir("/proc/self/task"):
+            try:
+                with open(f"/proc/self/task/{thread}/comm", encoding="ascii", errors="replace") as file:
+                    if file.read().strip() in _THREADS:
+                        found.append(int(thread))
+            except OSError:  # it has ended
+                continue
+        self.threads = frozenset(found)
 
     def __call__(self, progress: Progress) -> None:
         now = time.monotonic()
