@@ -36,7 +36,7 @@ lint:
 	@scripts/lint
 
 bench:
-	@scripts/setup dev
+	@scripts/setup bench
 	@.venv/bin/python -m bench $(ARGS)
 
 docs:

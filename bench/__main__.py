@@ -1,4 +1,4 @@
-"""Run all benchmarks, print a table, write build/bench.json."""
+"""Run all benchmarks, or those named (`python -m bench doctor`), print a table, write build/bench.json."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-from bench.doctor import SUITES
+from bench import doctor, queues
 from bench.timing import ROUNDS, Result
 
 SOURCES = ("hwtune", "probes", "remediations")
+PARTS = {"doctor": doctor.SUITES, "queues": queues.SUITES}
 
 
 def main() -> int:
@@ -19,7 +20,7 @@ def main() -> int:
     for folder in SOURCES:
         compileall.compile_dir(folder, quiet=1)
     results: list[Result] = []
-    for suite in SUITES:
+    for suite in (suite for name in sys.argv[1:] or PARTS for suite in PARTS[name]):
         for result in suite():
             print(line(result), flush=True)
             results.append(result)
@@ -34,7 +35,7 @@ def line(result: Result) -> str:
     verdict = "" if result.met is None else ("met" if result.met else "MISSED")
     target = "" if result.target is None else f"target {result.target:g}"
     return (
-        f"{result.suite:<9} {result.name:<42} {result.ours:8.1f} {result.unit:<6} "
+        f"{result.suite:<9} {result.name:<46} {result.ours:8.1f} {result.unit:<6} "
         f"{result.ratio:6.2f} x {result.other_name} ({result.other:.1f} {result.unit})   {target} {verdict}"
     )
 

@@ -11,8 +11,12 @@
 // written again. Nothing else is needed, on x86-64 or on AArch64.
 //
 // Capacity: a power of two from 1, all of it usable. Slots come back when the consumer tells of them: after every
-// `publish_every` releases (32, or an eighth of a smaller ring) and whenever it finds the ring empty. Until then
-// claim() may say full with up to publish_every - 1 slots released.
+// `publish_every` releases (an eighth of the ring, at most 128) and whenever it finds the ring empty. Until then claim()
+// may say full with up to publish_every - 1 slots released.
+//
+// Both ends fetch lines before they need them, but never one that the other end is at: the producer while there is no
+// backlog to speak of, the consumer where it has seen that the messages are there. How the numbers were found:
+// docs/queue.md.
 
 #pragma once
 
@@ -150,6 +154,9 @@ template <Message T> class SpscRing {
     // The top bit that message `number` carries: set in the first lap, so that zeroed memory is an empty ring. The
     // parity of the lap is one bit of the number, and the capacity a power of two: it stays right past 2^64.
     [[nodiscard]] std::uint64_t phase(std::uint64_t number) const noexcept { return ~(number << shift_) & phase_bit; }
+    [[nodiscard]] std::uint64_t messages_in(std::size_t lines) const noexcept {
+        return std::max<std::uint64_t>(1, lines * cache_line / stride());
+    }
     // Whether message `number` is there, and with it all before; it is one of the next `capacity` to come.
     [[nodiscard]] bool ready(std::uint64_t number) const noexcept {
         return ((word(number).load(std::memory_order_acquire) ^ (number << shift_)) & phase_bit) != 0;
@@ -181,9 +188,8 @@ template <Message T> class alignas(cache_line) SpscProducer {
         if (cursor_ == limit_ && !refresh()) [[unlikely]] {
             return nullptr;
         }
-        // Only while there is a backlog: else it would take lines from a consumer that is about to poll them.
         if (static_cast<std::int64_t>(prefetch_end_ - cursor_) > 0) {
-            detail::prefetch_to_write(ring_.slot(cursor_ + ahead));
+            detail::prefetch_to_write(ring_.slot(cursor_ + ahead()));
         }
         return ring_.slot(cursor_);
     }
@@ -233,7 +239,7 @@ template <Message T> class alignas(cache_line) SpscProducer {
     [[nodiscard]] std::size_t capacity() const noexcept { return ring_.capacity(); }
 
   private:
-    static constexpr std::uint64_t ahead = std::max<std::uint64_t>(1, 8 * cache_line / sizeof(T));
+    [[nodiscard]] std::uint64_t ahead() const noexcept { return ring_.messages_in(16); }
 
     [[nodiscard]] static std::uint64_t end_of(const SpscRing<T> &ring) noexcept {
         const std::uint64_t begin = ring.read_index().load(std::memory_order_acquire);
@@ -255,15 +261,14 @@ template <Message T> class alignas(cache_line) SpscProducer {
     [[nodiscard]] bool refresh() noexcept {
         limit_ = ring_.read_index().load(std::memory_order_acquire) + ring_.capacity();
         const std::uint64_t room = limit_ - cursor_;
-        const bool backlog = ring_.capacity() - room > ring_.capacity() / 4;
-        prefetch_end_ = backlog && room > ahead ? limit_ - ahead : cursor_;
+        prefetch_end_ = room > ring_.capacity() / 2 && room > ahead() ? limit_ - ahead() : cursor_;
         return room != 0;
     }
 
     SpscRing<T> ring_;
     std::uint64_t cursor_;       // number of the next message
     std::uint64_t limit_;        // number of the first message that there is no room for
-    std::uint64_t prefetch_end_ = 0; // number of the first message that prefetches nothing
+    std::uint64_t prefetch_end_ = 0; // number of the first message that fetches nothing ahead of it
 };
 
 // The end that reads. One thread's, and kept by it.
@@ -273,7 +278,7 @@ template <Message T> class alignas(cache_line) SpscConsumer {
     // of (at most publish_every - 1 messages, if it was killed) comes again.
     explicit SpscConsumer(const SpscRing<T> &ring) noexcept
         : ring_(ring), cursor_(ring.read_index().load(std::memory_order_acquire)), published_(cursor_),
-          publish_every_(std::clamp<std::uint64_t>(ring.capacity() / 8, 1, 32)) {}
+          publish_every_(std::clamp<std::uint64_t>(ring.capacity() / 8, 1, 128)), seen_(cursor_) {}
     SpscConsumer(SpscConsumer &&) noexcept = default;
     SpscConsumer &operator=(SpscConsumer &&) noexcept = default;
     SpscConsumer(const SpscConsumer &) = delete;
@@ -285,7 +290,11 @@ template <Message T> class alignas(cache_line) SpscConsumer {
     [[nodiscard]] const T *front() noexcept {
         if (!ring_.ready(cursor_)) {
             publish();
+            seen_ = cursor_;
             return nullptr;
+        }
+        if (static_cast<std::int64_t>(seen_ - cursor_) > 0) {
+            __builtin_prefetch(ring_.slot(cursor_ + ahead()));
         }
         return ring_.slot(cursor_);
     }
@@ -295,6 +304,9 @@ template <Message T> class alignas(cache_line) SpscConsumer {
         ++cursor_;
         if (cursor_ - published_ >= publish_every_) {
             publish();
+        }
+        if (cursor_ % look_every == 0) {
+            look_ahead();
         }
     }
 
@@ -337,6 +349,17 @@ template <Message T> class alignas(cache_line) SpscConsumer {
     [[nodiscard]] std::size_t capacity() const noexcept { return ring_.capacity(); }
 
   private:
+    static constexpr std::uint64_t look_every = 32;
+
+    [[nodiscard]] std::uint64_t ahead() const noexcept { return ring_.messages_in(20); }
+
+    // Whether all that would be fetched until the next look is there. To fetch on a guess would take lines away that
+    // the producer is about to write.
+    void look_ahead() noexcept {
+        const std::uint64_t last = ahead() + look_every;
+        seen_ = last < ring_.capacity() && ring_.ready(cursor_ + last) ? cursor_ + look_every : cursor_;
+    }
+
     static void take(T &message, const T &slot) noexcept {
         detail::copy_words<1>(&message, &slot);
         std::uint64_t first = 0;
@@ -349,6 +372,7 @@ template <Message T> class alignas(cache_line) SpscConsumer {
     std::uint64_t cursor_;    // number of the next message
     std::uint64_t published_; // the read index as last told
     std::uint64_t publish_every_;
+    std::uint64_t seen_; // number of the first message that fetches nothing ahead of it
 };
 
 // The memory of a ring, and its two ends. Must outlive them.
