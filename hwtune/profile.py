@@ -86,6 +86,7 @@ class NvmeTargets(msgspec.Struct, forbid_unknown_fields=True):
     unsafe_shutdowns_per_day_max: float
     unsafe_shutdowns_min: int
     hot_share_max: float  # of the time in operation that a drive may have spent too hot or throttled
+    stall_max_us: float  # that a drive may hold a read up now and then (`hwtune doctor --active`)
     discard_mounts: bool  # whether file systems may be mounted with the option discard
 
 

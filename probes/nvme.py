@@ -26,6 +26,10 @@ def read(host: Host) -> Nvme:
         from hwtune.probes import _nvme_documents
 
         _nvme_documents.add(host, controllers)
+    if host.active:
+        from hwtune.probes import _nvme_latency
+
+        _nvme_latency.measure(host, controllers)
     lines, log_known = _kernel_log.lines(host)
     return Nvme(
         controllers=controllers,

@@ -10,7 +10,7 @@ from hwtune.errors import UsageError
 from hwtune.text.cpulist import parse_list
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hwtune.drive.results import Target
 
@@ -50,11 +50,13 @@ def plan(
     duration_s: float,
     rate: float | None,
     writes: bool,
-    cpu: int | None,
+    cpu: int,
     sleeps_ms: Sequence[float] = (),
     seed: int = 1,
 ) -> Plan:
     """For ``duration_s`` of quiet reads, with as many rests as suit it. Raises ``UsageError``."""
+    if not os.path.exists(f"/sys/devices/system/cpu/cpu{cpu}"):
+        raise UsageError(f"there is no CPU {cpu} here.")
     if rate is not None and rate * duration_s > MOST_READS:
         raise UsageError(
             f"{rate:g} reads a second for {duration_s:g} s are more than {MOST_READS:,}; choose less."
@@ -64,7 +66,7 @@ def plan(
         schedule.RESTS if long else schedule.RESTS_SHORT, sleeps_ms, 5000 if long else 600
     )
     return Plan(
-        cpu=choose_cpu(target, cpu),
+        cpu=cpu,
         rate=rate,
         steady_s=duration_s,
         control_s=max(1.0, min(5.0, duration_s / 10)),
@@ -74,13 +76,11 @@ def plan(
     )
 
 
-def choose_cpu(target: Target, wanted: int | None) -> int:
-    """The one that the user names, or one near the drive that is neither CPU 0 nor kept apart for others."""
+def choose_cpu(target: Target, taken: Iterable[int] = ()) -> int:
+    """One near the drive that is neither CPU 0, nor kept apart for others, nor ``taken`` where that can
+    be."""
     allowed = os.sched_getaffinity(0)
-    if wanted is not None:
-        if not os.path.exists(f"/sys/devices/system/cpu/cpu{wanted}"):
-            raise UsageError(f"there is no CPU {wanted} here.")
-        return wanted  # outside the affinity it may be allowed still: the kernel says so when it is pinned
+    allowed = allowed.difference(taken) or allowed
     apart = _list("/sys/devices/system/cpu/isolated") | _list("/sys/devices/system/cpu/nohz_full")
     ordinary = (allowed - apart) or allowed
     near = ordinary & _near(target)

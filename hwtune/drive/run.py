@@ -11,7 +11,7 @@ from hwtune.drive import plan as plans
 from hwtune.errors import ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from hwtune import _native as native
     from hwtune.drive.device import Device
@@ -44,8 +44,10 @@ class Job:
         self.device: Device
         self.write_folder: str | None = None
 
-    def prepare(self, duration_s: float, rate: float | None, writes: bool, cpu: int | None) -> None:
-        """Raises ``UsageError`` or ``ToolError``."""
+    def prepare(
+        self, duration_s: float, rate: float | None, writes: bool, cpu: int | None, taken: Iterable[int] = ()
+    ) -> None:
+        """``taken``: CPUs to keep away from. Raises ``UsageError`` or ``ToolError``."""
         described = target.describe(self.place)
         self.device = device.look(described, self.host)
         if writes:
@@ -56,6 +58,8 @@ class Job:
             target.check_space(self.write_folder, file_bytes + plans.WRITE_FILE)
         elif self.place.kind == "folder":
             target.check_space(self.place.path, target.FILE_BYTES)
+        if cpu is None:
+            cpu = plans.choose_cpu(described, taken)
         self.planned = plans.plan(described, duration_s, rate, writes, cpu, self.device.sleeps_ms)
         self.described = described
 

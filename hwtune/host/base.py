@@ -58,6 +58,8 @@ class Host(ABC):
     captured_at: float | None
     #: whether a question that takes seconds is worth its time: its answer is recorded for others
     patient = False
+    #: whether the user asked for measurements, which take a CPU and up to a minute
+    active = False
 
     # -- primitives ---------------------------------------------------------------------
 

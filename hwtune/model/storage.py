@@ -81,6 +81,37 @@ class Smart(msgspec.Struct):
     failed_status: int | None = None  # the NVMe status with which the drive refused the log
 
 
+class LatencyFinding(msgspec.Struct):
+    """``kind`` and ``severity`` as in hwtune.drive.results; ``us``: how long it holds a read up, 0 where
+    that is no length; ``rests_on``: a clause each."""
+
+    kind: str
+    severity: str
+    says: str
+    rests_on: list[str]
+    advice: str
+    us: float = 0.0
+
+
+class DriveLatency(msgspec.Struct):
+    """What reads of a drive took, measured by ``doctor --active``. Microseconds unless a name says else;
+    stalls without the host's share. ``untold``: why there is no verdict."""
+
+    disk: str
+    seconds: float
+    reads: int
+    p50_us: float | None
+    p99_us: float | None
+    p999_us: float | None
+    max_us: float | None
+    stalls: int
+    longest_stall_us: float
+    period_s: float | None
+    period_stall_us: float | None
+    untold: str
+    findings: list[LatencyFinding]
+
+
 class NvmeController(msgspec.Struct):
     """``name`` is the kernel's (nvme0), or that of the pasted text where it names no device."""
 
@@ -109,6 +140,7 @@ class NvmeController(msgspec.Struct):
     thermal_management: Fact[list[int]] = not_probed()  # [TMT1, TMT2] in degrees Celsius, 0 = off
     host_memory_buffer_kib: Fact[int] = not_probed()  # that the drive prefers to have, 0 = none
     smart: Smart = msgspec.field(default_factory=Smart)
+    latency: Fact[DriveLatency] = not_probed()  # measured only when asked for
 
 
 class NvmeEvent(msgspec.Struct):

@@ -77,5 +77,5 @@ def explain(row: Row, style: Style) -> str:
         )
     lines += ["", "Sources:", *(f"  {source}" for source in row.sources)]
     if row.active:
-        lines += ["", "This row measures: it is put only by `hwtune doctor --active`."]
+        lines += ["", "This row measures: it is answered only by `hwtune doctor --active`."]
     return "\n".join(lines) + "\n"

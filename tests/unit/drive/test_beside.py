@@ -147,4 +147,9 @@ def test_a_cpu_that_is_not_there_is_refused() -> None:
 
 
 def test_a_cpu_is_chosen_among_those_that_are_ours() -> None:
-    assert plan.plan(TARGET, 60.0, None, False, None).cpu in os.sched_getaffinity(0)
+    ours = os.sched_getaffinity(0)
+    first = plan.choose_cpu(TARGET)
+    assert first in ours
+    second = plan.choose_cpu(TARGET, [first])
+    assert second in ours
+    assert (second != first) == (len(ours) > 1)
