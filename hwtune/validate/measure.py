@@ -116,7 +116,7 @@ class _Look:
         found = []
         for thread in os.listdir("/proc/self/task"):
             try:
-                with open(f"/proc/self/task/{thread}/comm", encoding="ascii", errors="replace") as file:
+                with open(f"/proc/self/task/{thread}/comm", encoding="utf-8", errors="replace") as file:
                     if file.read().strip() in _THREADS:
                         found.append(int(thread))
             except OSError:  # it has ended

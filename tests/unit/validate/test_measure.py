@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 
 import jsonschema
 import numpy as np
@@ -134,8 +135,8 @@ def test_a_slow_warm_up_does_not_hide_what_misses_the_sla():
     assert report("--engine", "null", "--outlier-us", "70", *SHORT)["outlier_threshold_us"] == 70
 
 
+@pytest.mark.skipif(find_spec("onnxruntime") is None, reason="needs onnxruntime")
 def test_a_users_own_model(tmp_path):
-    pytest.importorskip("onnxruntime")
     from hwtune.validate.onnx_file import reference_model
 
     model = tmp_path / "model.onnx"
