@@ -149,7 +149,7 @@ def command(
 
 
 def _engine(engine: str, onnx: str | None, plan: str | None) -> str:
-    """The engine's name, "auto" where it is to be found out."""
+    """The engine's name; what auto comes to is known before anything is measured."""
     if plan is not None or engine == "tensorrt":
         raise UsageError("this version of hwtune has no TensorRT engine yet; use --engine cpu or --onnx FILE")
     if engine not in ENGINES:
@@ -162,7 +162,9 @@ def _engine(engine: str, onnx: str | None, plan: str | None) -> str:
         raise UsageError(f"--onnx does not go with --engine {engine}")
     if onnx is None and engine == "onnx":
         raise UsageError("--engine onnx needs a model: --onnx FILE")
-    return "onnx" if onnx is not None else engine
+    if onnx is not None:
+        return "onnx"
+    return "cpu" if engine == "auto" else engine
 
 
 def _threshold(outlier_us: float | None) -> float:
@@ -181,7 +183,7 @@ def _baseline(path: str | None, engine: str, model: str, source: Arrivals) -> Ba
     from hwtune.validate import baseline
 
     found = baseline.load(path)
-    baseline.refuse(found, "" if engine == "auto" else engine, model, source)
+    baseline.refuse(found, engine, model, source)
     return found
 
 

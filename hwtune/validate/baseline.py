@@ -139,12 +139,12 @@ def _windows(path: str, report: _Report) -> NDArray[np.uint32]:
 
 
 def refuse(baseline: Baseline, engine: str, model: str, arrivals: Arrivals) -> None:
-    """Raises ``UsageError`` where the two runs answer different questions. ``engine``: "" while it is not
-    known which it will be; ``model``: the digest of a model that the user brought."""
+    """Raises ``UsageError`` where the two runs answer different questions. ``model``: the digest of a model
+    that the user brought."""
     then = baseline.report
     path = baseline.path
     # its first word: what follows is how it computes, which is told and not refused
-    if engine and (engine.split()[:1], model) != (then.engine.split()[:1], then.model):
+    if (engine.split()[:1], model) != (then.engine.split()[:1], then.model):
         now = f"{engine} ({model})" if model else engine
         before = f"{then.engine} ({then.model})" if then.model else then.engine
         raise UsageError(f"the baseline {path} was made with the engine {before}, this run is with {now}")

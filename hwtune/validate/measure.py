@@ -30,7 +30,7 @@ _DRAIN_S = 0.5
 
 
 class Request(msgspec.Struct, frozen=True):
-    """``engine``: its name, or auto. ``outlier_us``: 0 takes twice the P99 of the warm-up, ``sla_us`` at
+    """``engine``: cpu, null or onnx. ``outlier_us``: 0 takes twice the P99 of the warm-up, ``sla_us`` at
     most."""
 
     engine: str

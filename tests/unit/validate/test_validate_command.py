@@ -59,7 +59,7 @@ def test_within_the_sla(hwtune, measured):
     assert "SLA met" in out
     request = measured.request
     assert (request.engine, request.onnx, request.arrivals.kind, request.arrivals.rate) == (
-        "auto",
+        "cpu",
         None,
         "poisson",
         10_000,
@@ -153,7 +153,7 @@ def test_what_does_not_compare_is_refused_before_anything_is_measured(hwtune, me
         assert (status, out) == (2, "")
         assert err.startswith(f"hwtune: the baseline {then} ")
     assert measured.request is None
-    # what auto turned out to be is known only afterwards
+    # and what the engine turns out to be is looked at again
     measured.changes = {"engine": "null"}
     assert hwtune("--baseline", then)[0] == 2
 

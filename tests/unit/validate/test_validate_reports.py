@@ -283,7 +283,6 @@ def test_runs_that_do_not_compare_are_refused(tmp_path, engine, source, words):
     with pytest.raises(UsageError, match=words):
         baseline.refuse(then, engine, "", source)
     baseline.refuse(then, "cpu", "", Arrivals("poisson", "poisson", 10_001))
-    baseline.refuse(then, "", "", Arrivals("poisson", "poisson", 10_000))
 
 
 def test_the_same_engine_on_another_processor_is_told_and_not_refused(tmp_path):
