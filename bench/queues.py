@@ -160,6 +160,8 @@ def _rows(test: str, size: Size, where: str, cell: Cell) -> Iterator[Result]:
         yield from cell.result(f"push and pop {size[0]} B, {size[1]}", OURS, best, None)
     elif test == "shared":
         yield from cell.result(f"round trip between processes, {where}", "processes", "threads", 1.1)
+    elif test == "pipeline":
+        yield from cell.result(f"pipeline without an engine, {where}, P50", "end to end", "hops", 1.0)
     elif test == "record":
         yield from cell.limit("histogram record", "histogram", 2.5)
         yield from cell.result("histogram record", "histogram", "array", None)

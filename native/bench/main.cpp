@@ -2,6 +2,7 @@
 // another order each time. bench/queues.py makes the table of them.
 
 #include "extras.hpp"
+#include "pipeline_cells.hpp"
 #include "queue_bench.hpp"
 
 #include <cstring>
@@ -54,6 +55,7 @@ int main(int count, char **arguments) {
     const hwtune::Pinned pinned(options.cpus.first);
     static_cast<void>(bench::ns_per_tick());
     bench::add_extras();
+    bench::pipeline::add_pipeline();
     std::vector<bench::Cell> chosen;
     for (const bench::Cell &cell : bench::cells()) {
         if ((options.test.empty() || cell.test == options.test) && (options.queue.empty() || cell.queue == options.queue)) {

@@ -262,7 +262,7 @@ TEST_SUITE("pipeline") {
         }
         const PipelineResult result = simulation.report();
         CHECK(result.completed == 64);
-        CHECK(result.tick_high_watermark == 64);
+        CHECK(result.tick_high_watermark == 63); // one was taken before it was seen that more wait
         CHECK(simulation.ledger.stage[0].value_at(1.0) <= 10); // the clock's step: nothing kept it
     }
 
@@ -276,6 +276,7 @@ TEST_SUITE("pipeline") {
         CHECK(result.due == 2000);
         if (plan.cpus[0] != plan.cpus[1]) {
             CHECK(result.tick_drops >= 900);
+            CHECK(result.tick_high_watermark == 64);
         }
         CHECK(result.tick_high_watermark <= 64);
         CHECK(result.completed == result.due - result.tick_drops - result.order_drops);

@@ -219,7 +219,7 @@ class GeneratorStage {
         if (measuring_ && !account.begun()) {
             account.begin();
         }
-        push(counter, staller_.maybe(counter, due_) ? counter.read() : now);
+        push(staller_.maybe(counter, due_) ? counter.read() : now);
         load();
         return true;
     }
@@ -245,15 +245,13 @@ class GeneratorStage {
         return plan;
     }
 
-    template <class Counter> void push(Counter &counter, std::uint64_t now) noexcept {
-        const bool ahead = slot_ != nullptr;
-        if (!ahead) {
-            claim();
-        }
-        if (slot_ != nullptr) {
-            slot_->pushed = ahead ? now : counter.read();
+    void push(std::uint64_t now) noexcept {
+        if (Tick *slot = out_.claim()) {
+            // Written when it is due, not ahead: the one who waits looks at the slot all the time, so its line would
+            // have to be fetched back once more.
+            tick_.pushed = now;
+            copy_words<1>(slot, &tick_); // word by word: its fields have just been stored
             out_.commit(sequence_);
-            slot_ = nullptr;
             board_.pushed.set(++pushed_);
         } else if (measuring_) {
             ++drops_;
@@ -265,8 +263,7 @@ class GeneratorStage {
         ++sequence_;
     }
 
-    // The next tick, and when it is due. It is written into its slot ahead of its time where there is room, so
-    // that nothing but its stamp and its signal is left for then.
+    // The next tick, and when it is due.
     void load() noexcept {
         if (!measuring_) {
             due_ = board_.begin + board_.ticks(static_cast<double>(warmup_.next()));
@@ -281,29 +278,22 @@ class GeneratorStage {
             due_ = offset == no_more ? board_.end : board_.measured + board_.ticks(static_cast<double>(offset));
             over_ = due_ >= board_.end;
         }
-        if (!over_) {
-            claim();
-        }
-    }
-
-    void claim() noexcept {
-        slot_ = out_.claim();
-        if (slot_ == nullptr) {
+        if (over_) {
             return;
         }
         if (measuring_ && !recorded_.empty()) {
             const RecordedTick &from = recorded_[sequence_ - warmup_count_];
-            slot_->bid = from.bid;
-            slot_->ask = from.ask;
-            slot_->price = from.price;
-            slot_->bid_size = from.bid_size;
-            slot_->ask_size = from.ask_size;
-            slot_->volume = from.volume;
-            slot_->aggressor = from.aggressor;
+            tick_.bid = from.bid;
+            tick_.ask = from.ask;
+            tick_.price = from.price;
+            tick_.bid_size = from.bid_size;
+            tick_.ask_size = from.ask_size;
+            tick_.volume = from.volume;
+            tick_.aggressor = from.aggressor;
         } else {
-            market_.next(*slot_);
+            market_.next(tick_);
         }
-        slot_->due = due_;
+        tick_.due = due_;
     }
 
     Board &board_;
@@ -313,7 +303,7 @@ class GeneratorStage {
     Market market_;
     std::span<const RecordedTick> recorded_;
     Staller staller_;
-    Tick *slot_ = nullptr; // claimed and written, all but its stamp
+    Tick tick_{}; // the next one
     std::uint64_t sequence_ = 0;
     std::uint64_t due_ = 0;
     std::uint64_t last_due_ = 0;
@@ -326,20 +316,21 @@ class GeneratorStage {
     bool finished_ = false;
 };
 
-// The most that waited in a queue. The one who takes asks, and only when it finds one waiting behind another: at
+// The most that waited in a queue. The one who takes asks, and only when it finds one waiting right after another: at
 // the first of a run and at every sixteenth, as the count that it reads is the other side's line.
 class Watermark {
   public:
-    void found(const Shared &handed_over, std::uint64_t taken, bool more) noexcept {
-        if (!more) {
-            run_ = 0;
+    // One is there; `taken` were before it.
+    void found(const Shared &handed_over, std::uint64_t taken) noexcept {
+        if (run_ == 0) {
             highest_ = std::max<std::uint64_t>(highest_, 1);
-            return;
+        } else if ((run_ & 15U) == 1) {
+            highest_ = std::max(highest_, handed_over.get() - taken);
         }
-        if ((run_++ & 15U) == 0) {
-            highest_ = std::max(highest_, handed_over.get() - taken + 1);
-        }
+        ++run_;
     }
+    // None is there.
+    void empty() noexcept { run_ = 0; }
     void reset() noexcept { highest_ = 0; }
     [[nodiscard]] std::uint64_t highest() const noexcept { return highest_; }
 
@@ -422,9 +413,9 @@ class ComputeStage {
             kept.due = tick->due;
             kept.pushed = tick->pushed;
             kept.price = tick->price;
+            waiting_.found(board_.pushed, taken_++);
             features_.update(*tick, board_.measured_ns(tick->due), row);
             in_.release();
-            waiting_.found(board_.pushed, ++taken_, in_.ready());
             kept.featured = counter.read();
             tick = batch.count < limit_ ? in_.front() : nullptr;
             if (tick != nullptr && !measuring_ && tick->due >= board_.measured) {
@@ -493,6 +484,7 @@ class ComputeStage {
     }
 
     void idle(ThreadAccount &account) {
+        waiting_.empty();
         if (count_ > 0) {
             return;
         }
@@ -593,7 +585,7 @@ class OrderStage {
         const std::array<std::uint64_t, stamps> at{decision->due,      decision->pushed, decision->popped,
                                                    decision->featured, decision->scored, taken, done};
         in_.release();
-        waiting_.found(board_.decided, ++taken_, in_.ready());
+        waiting_.found(board_.decided, taken_++);
         record(sequence, at);
     }
 
@@ -653,6 +645,7 @@ class OrderStage {
     }
 
     void idle(ThreadAccount &account) {
+        waiting_.empty();
         if (!measuring_ && board_.compute_warm.load(std::memory_order_acquire) && !in_.ready()) {
             measure(account);
         }
@@ -787,6 +780,9 @@ class Pipeline {
         generator_->report(result);
         compute_->report(result);
         orders_->report(result);
+        // The side that found no room saw the queue full, whatever the other side saw.
+        result.tick_high_watermark = result.tick_drops > 0 ? plan_.tick_capacity : result.tick_high_watermark;
+        result.order_high_watermark = result.order_drops > 0 ? plan_.order_capacity : result.order_high_watermark;
         for (std::size_t i = 0; i < threads_.size(); ++i) {
             result.threads.push_back({lives_[i].roles, lives_[i].cpu, lives_[i].counts});
         }
