@@ -42,6 +42,7 @@ _TAINTED = 0.2
 # Reads needed for a percentile: ten beyond it.
 _BEYOND = 10
 _LEAST_READS = 500
+_RARER = 0.2
 # Coincidences: so many of the stalls, so much more than chance, so sure.
 _MOSTLY, _SURE = 0.6, 0.001
 
@@ -76,7 +77,7 @@ def clean(reads: Reads) -> Cleaned:
     due, latency, submit = (
         c[keep].astype(np.float64) / 1e9 for c in (reads.due_ns, reads.latency_ns, reads.submit_ns)
     )
-    away = _time_away(reads.gap_starts_ns, reads.gap_lengths_ns)
+    away = _Away(reads.gap_starts_ns, reads.gap_lengths_ns)
     host = away(due + latency) - away(due)
     if len(submit):
         host += np.maximum(0.0, submit - np.median(submit))
@@ -84,7 +85,7 @@ def clean(reads: Reads) -> Cleaned:
     return Cleaned(due, latency, latency - host, host)
 
 
-class _time_away:
+class _Away:
     """How long the reader had been off its CPU by a time."""
 
     def __init__(self, starts_ns: NDArray[np.uint64], lengths_ns: NDArray[np.uint64]) -> None:
@@ -139,7 +140,7 @@ def analyse(opened: Open, planned: Plan, measured: Measured, device: Device) -> 
     told = [first, *(stalled(c, usual) for c in cleaned[1:])][: len(cleaned)]
     phases = [_phase(r, c, s) for r, c, s in zip(measured.phases, cleaned, told, strict=True)]
     noise = _noise(measured.control, quiet)
-    untold = _untold(measured, noise, cleaned, planned.cpu)
+    untold = _untold(measured, noise, cleaned, planned.cpu) or _unseen(measured, first)
     regular, why_not = None, untold
     if first is not None and quiet is not None and not untold:
         regular, why_not = _periodic(first, cleaned[0], quiet, measured, device)
@@ -278,6 +279,30 @@ def _untold(measured: Measured, noise: list[Noise], cleaned: list[Cleaned], cpu:
             " from the host; measure on a quieter CPU (--cpu)"
         )
     return ""
+
+
+def _unseen(measured: Measured, first: Stalled | None) -> str:
+    """Without io_uring the reader sleeps, and what takes its CPU during a read is not seen. Where the CPU
+    is taken for as long between reads or without I/O, and not much more rarely than reads stall, nothing is
+    told."""
+    import numpy as np
+
+    if measured.io_uring or first is None or len(first.found.starts) == 0:
+        return ""
+    quiet, control = measured.phases[0], measured.control
+    least_ns = 0.5e9 * float(np.median(first.found.lengths))
+    seconds = quiet.ended_ns / 1e9
+    expected = float((quiet.gap_lengths_ns > least_ns).sum())
+    if control is not None and control.duration_ns:
+        without = float((control.gap_lengths_ns > least_ns).sum()) / (control.duration_ns / 1e9) * seconds
+        expected = max(expected, without)
+    if expected <= _RARER * len(first.found.starts):
+        return ""
+    return (
+        f"reads went by pread ({measured.why}), so that the host's share of a read is not known, and"
+        " the CPU is"
+        f" taken for as long as reads stall some {expected:.0f} times in {seconds:.0f} s"
+    )
 
 
 def _notes(measured: Measured) -> list[str]:

@@ -205,6 +205,34 @@ def test_percentiles_need_ten_reads_beyond_them() -> None:
     assert found.phases[0].response.p999_us is None
 
 
+# -- without io_uring --------------------------------------------------------------------------
+
+
+def by_pread(gap_starts: np.ndarray, seconds: float = 5.0):
+    """Stalls in a rhythm, read by a thread that sleeps meanwhile; the control loop saw these gaps of 0.8
+    ms."""
+    starts = train(2.3, MINUTE, 1)
+    one = measured(
+        phase("quiet", starts, 0.8e-3, MINUTE, 1), control=control(seconds, gaps_at(gap_starts, 0.8e-3))
+    )
+    return report(one._replace(io_uring=False, why="EPERM"))
+
+
+def test_without_io_uring_a_host_that_is_away_as_long_may_have_done_it() -> None:
+    """One gap of 0.8 ms in 5 s would be 12 in a minute, beside 26 stalls."""
+    found = by_pread(np.array([1.0]))
+    assert "reads went by pread (EPERM)" in found.untold
+    assert "some 12 times in 60 s" in found.untold
+    assert found.findings == []
+
+
+def test_without_io_uring_a_quiet_host_has_not() -> None:
+    found = by_pread(np.empty(0))
+    assert found.untold == ""
+    assert found.periodic is not None
+    assert any("reads went by pread" in note for note in found.notes)
+
+
 # -- coincidence -------------------------------------------------------------------------------
 
 

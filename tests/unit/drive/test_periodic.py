@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hwtune.drive.periodic import LEAST_CYCLES, schedule_of, stalls
 from tests.support.drives import USUAL_S, at_random, bursts, due, latencies, searched, train
@@ -35,6 +37,16 @@ def test_other_periods_and_lengths(period_s: float, stall_s: float, duration_s: 
         assert found is not None
         assert found.period_s == pytest.approx(period_s, rel=0.02)
         assert found.amplitude_s == pytest.approx(stall_s, rel=0.25)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.floats(0.1, 2.5), st.floats(0.8e-3, 5e-3), st.integers(0, 2**32))
+def test_any_rhythm_is_found(period_s: float, stall_s: float, seed: int) -> None:
+    """Of at least twelve periods, with stalls that some read of 2,000 a second meets every time."""
+    found = searched(train(period_s, 30.0, seed), stall_s, 30.0, seed)
+    assert found is not None
+    assert found.period_s == pytest.approx(period_s, rel=0.02)
+    assert found.amplitude_s == pytest.approx(stall_s, rel=0.25)
 
 
 def test_the_phase_says_when_the_stalls_come() -> None:
