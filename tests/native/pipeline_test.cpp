@@ -107,6 +107,7 @@ struct TestClock {
     std::uint64_t now = 1000;
     std::uint64_t step = 10;
     std::uint64_t read() noexcept { return now += step; }
+    std::uint64_t read_after() noexcept { return read(); }
 };
 
 // All stages in one thread on the test's clock: nothing here depends on the machine.

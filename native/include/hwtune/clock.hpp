@@ -54,19 +54,25 @@ template <clockid_t id> struct PosixClock {
         clock_gettime(id, &now);
         return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
     }
+    [[nodiscard]] static std::uint64_t read_after() noexcept { return read(); }
     [[nodiscard]] static std::uint64_t read_ordered() noexcept { return read(); }
 };
 using RawClock = PosixClock<CLOCK_MONOTONIC_RAW>;
 using MonotonicClock = PosixClock<CLOCK_MONOTONIC>;
 
-// read(): cheapest, may move among its neighbouring instructions. read_ordered(): after everything before it
-// has completed and before anything behind it has begun.
+// read(): cheapest, may move among its neighbouring instructions: a processor that runs ahead takes it up to some
+// hundred instructions early. read_after(): after everything before it has completed. read_ordered(): that, and before
+// anything behind it has begun. (Intel SDM vol. 2, RDTSC: LFENCE before and after it.)
 #if defined(__x86_64__)
 struct HardwareCounter {
     static constexpr Source source = Source::tsc;
     static constexpr std::string_view clocksource = "tsc";
 
     [[nodiscard]] static std::uint64_t read() noexcept { return __rdtsc(); }
+    [[nodiscard]] static std::uint64_t read_after() noexcept {
+        _mm_lfence();
+        return __rdtsc();
+    }
     [[nodiscard]] static std::uint64_t read_ordered() noexcept {
         _mm_lfence();
         const std::uint64_t ticks = __rdtsc();
@@ -89,6 +95,11 @@ struct HardwareCounter {
     [[nodiscard]] static std::uint64_t read() noexcept {
         std::uint64_t ticks = 0;
         asm volatile("mrs %0, cntvct_el0" : "=r"(ticks));
+        return ticks;
+    }
+    [[nodiscard]] static std::uint64_t read_after() noexcept {
+        std::uint64_t ticks = 0;
+        asm volatile("isb\n\tmrs %0, cntvct_el0" : "=r"(ticks)::"memory");
         return ticks;
     }
     [[nodiscard]] static std::uint64_t read_ordered() noexcept {

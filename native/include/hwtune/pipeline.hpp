@@ -56,7 +56,8 @@ inline constexpr std::size_t roles = 3;
     return "orders";
 }
 
-// due, pushed, popped, featured, scored, taken, done
+// due, pushed, popped, featured, scored, taken, done. Each from popped on is read once all before it has completed:
+// else a processor that runs ahead books work under the next stage, and the end of it nowhere.
 inline constexpr std::size_t stamps = 7;
 // Each from one stamp to the next; together they are end to end.
 inline constexpr std::size_t stages = stamps - 1;
@@ -407,7 +408,7 @@ class ComputeStage {
         batch.count = 0;
         for (; tick != nullptr && batch.count < limit_; row += feature_width) {
             Row &kept = batch.rows[batch.count++];
-            kept.popped = counter.read();
+            kept.popped = counter.read_after();
             static_cast<void>(staller_.maybe(counter, tick->due));
             kept.sequence = sequence_of(tick->sequence);
             kept.due = tick->due;
@@ -416,7 +417,7 @@ class ComputeStage {
             waiting_.found(board_.pushed, taken_++);
             features_.update(*tick, board_.measured_ns(tick->due), row);
             in_.release();
-            kept.featured = counter.read();
+            kept.featured = counter.read_after();
             tick = batch.count < limit_ ? in_.front() : nullptr;
             if (tick != nullptr && !measuring_ && tick->due >= board_.measured) {
                 tick = nullptr; // no batch is of both sections
@@ -445,7 +446,7 @@ class ComputeStage {
         case Engine::Status::done:
             break;
         }
-        const std::uint64_t scored = counter.read();
+        const std::uint64_t scored = counter.read_after();
         const Batch &batch = under_way_[oldest_];
         const float *scores = engine_.output(oldest_);
         for (std::size_t i = 0; i < batch.count; ++i) {
@@ -574,14 +575,14 @@ class OrderStage {
     static constexpr std::size_t most_at_once = 128;
 
     template <class Counter> void take(Counter &counter, ThreadAccount &account, const Decision *decision) {
-        const std::uint64_t taken = counter.read();
+        const std::uint64_t taken = counter.read_after();
         if (decision->due >= board_.measured && !measuring_) {
             measure(account);
         }
         static_cast<void>(staller_.maybe(counter, decision->due));
         const std::uint64_t sequence = sequence_of(decision->sequence);
         sink_.send(*decision, sequence);
-        const std::uint64_t done = counter.read();
+        const std::uint64_t done = counter.read_after();
         const std::array<std::uint64_t, stamps> at{decision->due,      decision->pushed, decision->popped,
                                                    decision->featured, decision->scored, taken, done};
         in_.release();
