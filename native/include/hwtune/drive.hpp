@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <linux/io_uring.h>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -287,6 +288,15 @@ template <class Counter> class DriveReader {
     std::uint64_t last_ = 0; // the last look at the clock
 };
 
+// For as long as the program runs: the kernel may yet write to the buffer of a read that was given up.
+inline void keep(std::unique_ptr<Pages> buffer, std::unique_ptr<ReadRing> ring) {
+    using Kept = std::vector<std::pair<std::unique_ptr<Pages>, std::unique_ptr<ReadRing>>>;
+    static std::mutex mutex;
+    static Kept *const kept = new Kept; // never destroyed
+    const std::lock_guard lock(mutex);
+    kept->emplace_back(std::move(buffer), std::move(ring));
+}
+
 } // namespace detail
 
 // Reads by the plan, on the calling thread. Throws std::invalid_argument for a plan that can't be, std::system_error
@@ -340,9 +350,8 @@ template <class Counter> class DriveReader {
         result.started_ns = now.reference_ns + static_cast<std::uint64_t>(clock.ns(reader.begin() - now.before));
     });
     result.affinity_restored = pinned.restore();
-    if (result.unfinished_ns != 0) { // the kernel may write there yet
-        static_cast<void>(buffer.release());
-        static_cast<void>(ring.release());
+    if (result.unfinished_ns != 0) {
+        detail::keep(std::move(buffer), std::move(ring));
     }
     return result;
 }
