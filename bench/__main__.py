@@ -7,11 +7,11 @@ import json
 import sys
 from pathlib import Path
 
-from bench import doctor, queues
+from bench import doctor, engine, queues
 from bench.timing import ROUNDS, Result
 
 SOURCES = ("hwtune", "probes", "remediations")
-PARTS = {"doctor": doctor.SUITES, "queues": queues.SUITES}
+PARTS = {"doctor": doctor.SUITES, "queues": queues.SUITES, "engine": (engine.suite,)}
 
 
 def main() -> int:

@@ -275,11 +275,11 @@ class FeatureWindow:
     where the last call ended. Not for several threads at once.
 
     Raises:
-        ValueError: the shapes don't fit each other.
+        ValueError: the shapes don't fit each other; the processor lacks the instructions.
         TypeError: another dtype, or not C-contiguous.
     """
 
-    def __init__(self) -> None: ...
+    def __init__(self, isa: Literal["portable", "avx2", "avx512"] | None = None) -> None: ...
     def rows(
         self, time_ns: NDArray[np.uint64], prices: NDArray[np.float64], sizes: NDArray[np.uint32]
     ) -> NDArray[np.float32]:

@@ -3,6 +3,7 @@
 #include "bind.hpp"
 
 #include "hwtune/engine.hpp"
+#include "hwtune/isa.hpp"
 #include "hwtune/onnx.hpp"
 #include "hwtune/perceptron.hpp"
 
@@ -34,25 +35,14 @@ using hwtune::Isa;
 using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Scores = nb::ndarray<nb::numpy, float, nb::ndim<1>>;
 
-constexpr Isa all_isas[] = {Isa::portable, Isa::avx2, Isa::avx512};
-
 std::vector<std::string> cpu_isas() {
     std::vector<std::string> names;
-    for (const Isa isa : all_isas) {
+    for (const Isa isa : hwtune::all_isas) {
         if (hwtune::available(isa)) {
             names.emplace_back(name(isa));
         }
     }
     return names;
-}
-
-Isa isa_named(std::string_view wanted) {
-    for (const Isa isa : all_isas) {
-        if (name(isa) == wanted) {
-            return isa;
-        }
-    }
-    throw std::invalid_argument("isa must be portable, avx2 or avx512, not '" + std::string(wanted) + "'");
 }
 
 hwtune::Backing backing(bool huge_pages) {
@@ -64,7 +54,7 @@ std::unique_ptr<Engine> make_null_engine(std::size_t max_batch) {
 }
 
 std::unique_ptr<Engine> make_cpu_engine(std::size_t max_batch, const std::optional<std::string> &isa, bool huge_pages) {
-    const Isa chosen = isa ? isa_named(*isa) : hwtune::best_isa();
+    const Isa chosen = isa ? hwtune::isa_named(*isa) : hwtune::best_isa();
     return std::make_unique<hwtune::CpuEngine>(max_batch, chosen, backing(huge_pages));
 }
 

@@ -6,11 +6,16 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <new>
+#include <optional>
 #include <stdexcept>
+#include <string>
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -50,7 +55,11 @@ Rows<Number> rows(FeatureWindow &window, const Input<std::uint64_t, 1> &time_ns,
 
 void bind_features(nb::module_ &module) {
     nb::class_<FeatureWindow>(module, "FeatureWindow")
-        .def(nb::init<>())
+        .def("__init__",
+             [](FeatureWindow *self, const std::optional<std::string> &isa) {
+                 new (self) FeatureWindow(isa ? hwtune::isa_named(*isa) : hwtune::best_isa());
+             },
+             "isa"_a = nb::none())
         .def("rows", &rows<float>, "time_ns"_a.noconvert(), "prices"_a.noconvert(), "sizes"_a.noconvert())
         .def("values", &rows<double>, "time_ns"_a.noconvert(), "prices"_a.noconvert(), "sizes"_a.noconvert());
 }

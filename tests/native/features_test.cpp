@@ -5,8 +5,11 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <memory>
+#include <utility>
+#include <vector>
 
 using namespace hwtune;
 using doctest::Approx;
@@ -17,15 +20,31 @@ using Row = std::array<double, feature_width>;
 
 constexpr std::uint64_t half_life = 1U << 14U; // the first: 16,384 ns
 
+// Goes the same way on every instruction set of this machine.
 struct Window {
-    std::unique_ptr<FeatureWindow> window = std::make_unique<FeatureWindow>();
+    std::vector<std::unique_ptr<FeatureWindow>> windows;
     Row row{};
+
+    Window() {
+        for (const Isa isa : {Isa::portable, Isa::avx2, Isa::avx512}) {
+            if (available(isa)) {
+                windows.push_back(std::make_unique<FeatureWindow>(isa));
+            }
+        }
+    }
 
     const Row &add(double price, std::uint32_t volume, std::uint32_t aggressor, std::uint64_t time_ns = 0) {
         return add({0, 0, 0, price - 1, price + 1, price, 0, 0, volume, aggressor}, time_ns);
     }
     const Row &add(const Tick &tick, std::uint64_t time_ns = 0) {
-        window->update(tick, time_ns, row.data());
+        windows[0]->update(tick, time_ns, row.data());
+        for (std::size_t other = 1; other < windows.size(); ++other) {
+            Row again{};
+            windows[other]->update(tick, time_ns, again.data());
+            for (std::size_t column = 0; column < feature_width; ++column) {
+                REQUIRE(again[column] == Approx(row[column]).epsilon(1e-13));
+            }
+        }
         return row;
     }
 };
@@ -34,26 +53,32 @@ struct Window {
 
 TEST_SUITE_BEGIN("features");
 
-TEST_CASE("wide integers carry, borrow, change sign and round to the nearest double") {
-    using detail::Int192;
-    const auto value = [](std::int64_t number, unsigned shift) { return Int192::shifted(number, shift); };
-    CHECK(value(0, 0).approximate() == 0.0);
-    CHECK(value(-1, 0).approximate() == -1.0);
-    CHECK(value(-3, 63).approximate() == -3 * 0x1p63);
-    CHECK(Int192::shifted(static_cast<detail::int128>(-5) << 90U, 63).approximate() == -5 * 0x1p153);
-    CHECK(Int192::shifted(static_cast<detail::int128>(5) << 90U, 0).approximate() == 5 * 0x1p90);
-
-    Int192 sum = Int192::shifted((static_cast<detail::int128>(1) << 94U) - 1, 63); // 2^157 - 2^63
-    sum.add(value(1, 63));
-    CHECK(sum.approximate() == 0x1p157);
-    sum.subtract(value(1, 0));
-    sum.subtract(Int192::shifted(static_cast<detail::int128>(1) << 94U, 63));
-    CHECK(sum.approximate() == -1.0); // all that is left of 2^157
-    sum.subtract(value(std::numeric_limits<std::int64_t>::max(), 1));
-    CHECK(sum.approximate() == -0x1p64);
-    sum.add(value(std::numeric_limits<std::int64_t>::max(), 1));
-    sum.add(value(1, 0));
-    CHECK(sum.approximate() == 0.0);
+TEST_CASE("a price is exact, and so is its distance from sums of prices times volumes") {
+    using detail::ExactPrice;
+    using detail::FeatureRecord;
+    const auto sums = [](std::initializer_list<std::pair<double, std::int64_t>> trades) {
+        FeatureRecord all;
+        for (const auto &[price, volume] : trades) {
+            const ExactPrice::Limbs limbs = ExactPrice::of(price).limbs(volume);
+            all.exact += FeatureRecord::Exact{limbs.first, limbs.second, limbs.third, volume};
+        }
+        return all;
+    };
+    const auto distance = [](double price, const FeatureRecord &from) {
+        return ExactPrice::of(price).distance(from.exact) * 0x1p-80;
+    };
+    const double largest = std::nextafter(0x1p36, 0.0);
+    const double smallest = 0x1p-28;
+    constexpr std::int64_t most = 0xffffffff;
+    CHECK(distance(5.0, sums({{3.0, 7}})) == 14.0);
+    CHECK(distance(-5.0, sums({{3.0, 7}})) == -56.0);
+    CHECK(distance(0.1, sums({{0.1, most}, {0.1, 1}})) == 0.0);
+    CHECK(distance(largest, sums({{largest, most}})) == 0.0);
+    CHECK(distance(largest, sums({{-largest, most}})) == 2 * largest * static_cast<double>(most));
+    CHECK(distance(smallest, sums({{0.0, 3}})) == 3 * smallest);
+    CHECK(distance(0.0, sums({{smallest, 1}, {-smallest, 2}})) == smallest);
+    const double next = std::nextafter(smallest, 1.0); // its last bit is the last that prices have
+    CHECK(distance(smallest, sums({{next, 1}})) == smallest - next);
 }
 
 TEST_CASE("the first tick: no distance from its own VWAP, its own skew, and all the weight") {
@@ -64,8 +89,8 @@ TEST_CASE("the first tick: no distance from its own VWAP, its own skew, and all 
         CHECK(row[lane] == 0.0);
         CHECK(row[8 + lane] == Approx(0.5));
         CHECK(row[16 + lane] == Approx(-1.0 / 3));
-        CHECK(row[24 + lane] == 1.0);
-        CHECK(row[32 + lane] == 1.0);
+        CHECK(row[24 + lane] == Approx(1.0));
+        CHECK(row[32 + lane] == Approx(1.0));
         CHECK(row[40 + lane] == Approx(6.5 / 7));
         CHECK(row[48 + lane] == Approx(30.5 / 41));
         CHECK(row[56 + lane] == Approx(5.0 / 12)); // a third, and the tick in the middle
@@ -94,7 +119,7 @@ TEST_CASE("a window forgets what left it, to the last bit, however large it was"
     CHECK(ticks.row[0] == 0.0); // W = 8: only equal prices are left
     CHECK(ticks.row[8] == Approx(-0.5));
     CHECK(ticks.row[16] == 0.0);
-    CHECK(ticks.row[24] == -1.0);
+    CHECK(ticks.row[24] == Approx(-1.0));
     CHECK(ticks.row[1] == -1.0); // W = 16 still has it
     CHECK(ticks.row[9] > 0.99);
     for (int i = 0; i < 1016; ++i) {
@@ -103,7 +128,7 @@ TEST_CASE("a window forgets what left it, to the last bit, however large it was"
     CHECK(ticks.row[7] == 0.0);
     CHECK(ticks.row[15] == Approx(-0.5));
     CHECK(ticks.row[23] == 0.0);
-    CHECK(ticks.row[31] == -1.0);
+    CHECK(ticks.row[31] == Approx(-1.0));
 }
 
 TEST_CASE("weights halve with each half-life, wherever in a half-life the ticks lie") {
@@ -146,7 +171,7 @@ TEST_CASE("a trade without a price has the last one and no volume") {
         ticks.add(100.0, 10, 1);
         const Row row = ticks.add({0, 0, 0, 99.0, 101.0, bad, 1, 1, 1'000, 0});
         CHECK(row[0] == 0.0);
-        CHECK(row[24] == 1.0);
+        CHECK(row[24] == Approx(1.0));
         CHECK(row[16] == 0.0); // at 100, the middle
         Window first;
         CHECK(first.add({0, 0, 0, -2.0, 2.0, bad, 1, 1, 1'000, 0})[24] == 0.0);

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "hwtune/engine.hpp"
+#include "hwtune/isa.hpp"
 #include "hwtune/pages.hpp"
 
 #include <algorithm>
@@ -23,37 +24,12 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 namespace hwtune {
-
-enum class Isa : std::uint8_t { portable, avx2, avx512 };
-
-[[nodiscard]] constexpr std::string_view name(Isa isa) noexcept {
-    return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "portable";
-}
-
-// Whether this processor, and the kernel with its registers, can.
-[[nodiscard]] inline bool available([[maybe_unused]] Isa isa) noexcept {
-#if defined(__x86_64__)
-    switch (isa) {
-    case Isa::avx512: return __builtin_cpu_supports("avx512f") != 0;
-    case Isa::avx2: return __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
-    case Isa::portable: return true;
-    }
-    return false;
-#else
-    return isa == Isa::portable; // NEON is in the baseline of AArch64
-#endif
-}
-
-[[nodiscard]] inline Isa best_isa() noexcept {
-    return available(Isa::avx512) ? Isa::avx512 : available(Isa::avx2) ? Isa::avx2 : Isa::portable;
-}
 
 namespace perceptron {
 
@@ -108,7 +84,7 @@ namespace avx512 {
 #define HWTUNE_TARGET __attribute__((target("avx512f")))
 #define HWTUNE_WIDTH 16
 #define HWTUNE_SPREAD(x) _mm512_set1_ps(x)
-#define HWTUNE_ROWS 8
+#define HWTUNE_ROWS 11 // of 32 rows 11, 11 and 10
 #include "hwtune/perceptron_kernel.inc"
 #undef HWTUNE_TARGET
 #undef HWTUNE_WIDTH
@@ -194,7 +170,7 @@ class CpuEngine final : public Engine {
   public:
     // Throws std::invalid_argument for a batch that can't be or instructions that this processor lacks.
     explicit CpuEngine(std::size_t max_batch, Isa isa = best_isa(), Backing backing = Backing::heap)
-        : isa_(checked(isa)), max_batch_(checked(max_batch)), parameters_(isa, backing),
+        : isa_(hwtune::checked(isa)), max_batch_(checked(max_batch)), parameters_(isa, backing),
           memory_((max_batch * (feature_width + 1 + 2 * stride) + padding) * sizeof(float), backing) {}
 
     [[nodiscard]] std::string name() const override { return "cpu (" + std::string(hwtune::name(isa_)) + ")"; }
@@ -223,12 +199,6 @@ class CpuEngine final : public Engine {
     static constexpr std::size_t stride = perceptron::widest + 16;
     static constexpr std::size_t padding = 16;
 
-    [[nodiscard]] static Isa checked(Isa isa) {
-        if (!available(isa)) {
-            throw std::invalid_argument("this processor lacks the instructions of " + std::string(hwtune::name(isa)));
-        }
-        return isa;
-    }
     [[nodiscard]] static std::size_t checked(std::size_t rows) {
         if (rows == 0 || rows > perceptron::max_batch) {
             throw std::invalid_argument("the CPU engine takes batches of 1 to 128 rows");
