@@ -7,11 +7,16 @@ import json
 import sys
 from pathlib import Path
 
-from bench import doctor, engine, queues
+from bench import doctor, engine, queues, validate
 from bench.timing import ROUNDS, Result
 
 SOURCES = ("hwtune", "probes", "remediations")
-PARTS = {"doctor": doctor.SUITES, "queues": queues.SUITES, "engine": (engine.suite,)}
+PARTS = {
+    "doctor": doctor.SUITES,
+    "queues": queues.SUITES,
+    "engine": (engine.suite,),
+    "validate": validate.SUITES,
+}
 
 
 def main() -> int:
