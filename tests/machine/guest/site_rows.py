@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hwtune.changes import CpuLatencyRequest, FileContent, ModuleOption
+from hwtune.changes import CpuLatencyRequest, FileContent, ModuleOption, UnitState
 from hwtune.diagnosis import Verdict, evidence
 from hwtune.diagnosis.row import row
 
@@ -22,6 +22,8 @@ COPYBREAK = "/sys/module/e1000e/parameters/copybreak"
 NOTE = "/etc/site/hot/notes.conf"
 CONTENT = "hot CPUs are kept by hwtune\n"
 LATENCY_US = 20
+TIMER = "site.timer"
+ENABLED = f"/etc/systemd/system/timers.target.wants/{TIMER}"
 
 
 def read(host: Host) -> dict[str, Any]:
@@ -29,6 +31,7 @@ def read(host: Host) -> dict[str, Any]:
         "latency_us": host.ask("cpu_latency"),
         "copybreak": host.integer(COPYBREAK),
         "note": host.text(NOTE),
+        "timer": host.exists(ENABLED),
     }
 
 
@@ -79,3 +82,15 @@ def note(machine: Machine, profile: Profile) -> Verdict:
         return verdict.ok()
     item = evidence(NOTE, "absent" if fact.absent else fact.value, CONTENT.strip())
     return verdict.finding("file", "There is no note.", item, changes=[FileContent(NOTE, CONTENT)])
+
+
+@_row("site.timer", "service")
+def timer(machine: Machine, profile: Profile) -> Verdict:
+    verdict = Verdict()
+    fact = machine.extra[PART]["timer"]
+    if not fact.known:
+        return verdict.unknown(f"service:{TIMER}", fact)
+    if not fact.get():
+        return verdict.ok()
+    item = evidence(ENABLED, "enabled", "disabled")
+    return verdict.finding(f"service:{TIMER}", "It ticks.", item, changes=[UnitState(TIMER, "stopped")])
