@@ -17,6 +17,8 @@ State = dict[str, dict[str, Any]]
 GUEST = Path(__file__).parent / "guest"
 PROFILE = "/etc/site.toml"
 HOT = [2, 3]
+# By the slot that hardware.py gives it.
+NIC = "ens11"
 # Its file comes after hwtune's, and its profile of tuned sets what hwtune sets: for the drift.
 LATE = "/etc/sysctl.d/zz-late.conf"
 TUNED_PROFILE = "/etc/tuned/site-thp/tuned.conf"
@@ -33,13 +35,15 @@ ACTION=="add|change", SUBSYSTEM=="net", ATTR{{address}}=="{MAC}", ATTR{{queues/r
 """,
     "/etc/sysctl.d/70-site.conf": "vm.zone_reclaim_mode = 1\nkernel.sched_rt_runtime_us = 500000\n",
     "/etc/default/irqbalance": "# CPU 5 is ours\nIRQBALANCE_BANNED_CPULIST=5\n",
-    "/etc/systemd/system/site-link.service": """
+    "/etc/systemd/system/site-link.service": f"""
 [Unit]
+Wants=sys-subsystem-net-devices-{NIC}.device
+After=sys-subsystem-net-devices-{NIC}.device
 Before=network.target
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/bin/sh -c 'for link in /sys/class/net/en*; do ip link set up dev $${link##*/}; done'
+ExecStart=ip link set up dev {NIC}
 [Install]
 WantedBy=multi-user.target
 """,

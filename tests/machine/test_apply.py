@@ -16,7 +16,7 @@ import pytest
 
 from hwtune.text.cpulist import parse_list
 from tests.machine.install import HWTUNE
-from tests.machine.looking import Report, differences, doctor, drive, row, words
+from tests.machine.looking import Report, differences, doctor, drive, row
 from tests.machine.site import GUEST, HOT, LATE, PROFILE, State, configure, state
 
 if TYPE_CHECKING:
@@ -181,9 +181,9 @@ def test_what_disrupts_is_left_out_unless_allowed(machine: Machine, checked: Sai
 
 @pytest.fixture(scope="module")
 def killed(machine: Machine, checked: Said) -> int:
-    """How many lines the journal had when apply was killed; the whole of it has some hundred."""
+    """How many lines the journal had when apply was killed; in the end it would have some ninety."""
     machine.put("/run/kill_apply.py", (GUEST / "kill_apply.py").read_text())
-    wanted = random.randint(2, 100)
+    wanted = random.randint(2, 75)
     line = ["python3", "/run/kill_apply.py", str(wanted), HWTUNE, "apply", "--yes", *SITE, *ALLOW]
     return int(machine.check(line, 600))
 
@@ -365,14 +365,15 @@ def test_the_partition_is_there_again(booted: State) -> None:
     assert attributes[f"{SLICE}/cpuset.cpus.effective"] == "6-7"
 
 
-def test_interrupts_stay_off_the_hot_cpus(booted: State, machine: Machine, third: Said) -> None:
+def test_interrupts_stay_off_the_hot_cpus(
+    booted: State, machine: Machine, healthy: Report, third: Said
+) -> None:
     """All that can be moved; irqbalance has had its say several times by now."""
     assert booted["others"]["irqbalance"] == ["IRQBALANCE_BANNED_CPULIST=2-3,5", "IRQBALANCE_BANNED_CPUS="]
     lines = machine.check(
         "cd /proc/irq && grep -s . */effective_affinity_list */smp_affinity_list"
     ).splitlines()
-    report = doctor(machine, *SITE)
-    irqs = {str(irq["number"]): irq for irq in report["machine"]["irqs"]}
+    irqs = {str(irq["number"]): irq for irq in healthy["machine"]["irqs"]}
     seen = 0
     for line in lines:
         path, _, cpus = line.partition(":")
@@ -552,4 +553,3 @@ def test_everything_that_was_touched_was_looked_at(machine: Machine, after: Stat
     # the whole story is there, and nothing of it is in force
     assert {s["status"] for s in history["sets"]} == {"reverted"}
     assert len(history["sets"]) == 5
-    assert words(doctor(machine, *SITE)).keys() >= MENDED
