@@ -52,8 +52,12 @@ WantedBy=multi-user.target
     TUNED_PROFILE: "[main]\ninclude=virtual-guest\n[vm]\ntransparent_hugepages=always\n",
 }
 _COMMANDS = (
+    # what installing hwtune took, and no later boot has
+    "modprobe -r 9p",
     "systemctl daemon-reload",
     "udevadm control --reload",
+    # it runs when the machine has been up for a quarter of an hour
+    "systemctl --quiet mask --now systemd-tmpfiles-clean.timer",
     "systemctl --quiet enable --now site-link.service site.timer",
     "systemctl restart systemd-sysctl.service irqbalance.service",
     "udevadm trigger",
@@ -110,6 +114,7 @@ _PASSING = (
     "kernel/random/boot_id",
     "kernel/random/entropy_avail",
     "kernel/random/uuid",
+    "kernel/tainted",
     # the kernel works these out from the memory that is free as it boots
     "net/ipv4/tcp_mem",
     "net/ipv4/udp_mem",

@@ -406,8 +406,9 @@ def test_after_the_boot_there_is_nothing_to_do(third: Said) -> None:
 def drifted(machine: Machine, third: Said) -> Said:
     machine.put(LATE, "vm.compaction_proactiveness = 55\n")
     machine.check(["sysctl", "-q", "-p", LATE])
-    machine.check(["sysctl", "-q", "-w", "kernel.numa_balancing=1"])
     machine.check(["tuned-adm", "profile", "site-thp"])
+    # after tuned, which applies the files of sysctl.d again
+    machine.check(["sysctl", "-q", "-w", "kernel.numa_balancing=1"])
     controller = drive(machine, "HWT2").removesuffix("n1")
     machine.check(f"echo 2 > $(dirname /proc/irq/*/{controller}q0)/smp_affinity_list")
     machine.check(["nvme", "smart-log", f"/dev/{controller}"])  # fires it, whereupon it moves
@@ -437,7 +438,8 @@ def test_what_others_changed_is_seen_with_who_could_have(drifted: Said) -> None:
 @pytest.fixture(scope="module")
 def mended(machine: Machine, drifted: Said) -> Said:
     """tuned takes back what it set, and the administrators their file; apply sets the rest again."""
-    machine.check(["tuned-adm", "profile", "virtual-guest"])
+    machine.check(["tuned-adm", "auto_profile"])
+    machine.check(["sysctl", "-q", "-w", "kernel.numa_balancing=1"])
     machine.check(["rm", LATE])
     return apply(machine, *SITE, *ALLOW)
 

@@ -156,14 +156,20 @@ def units():
     return found
 
 
-def said(*argv):
-    return subprocess.run(argv, stdout=subprocess.PIPE, check=False, text=True).stdout.splitlines()
+def said(*argv, check=True):
+    # emulated, systemd may need longer for an answer than its clients wait
+    environment = {**os.environ, "SYSTEMD_BUS_TIMEOUT": "300"}
+    done = subprocess.run(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=check, text=True, env=environment
+    )
+    return done.stdout.splitlines()
 
 
 def nics():
     return {
-        f"{name} {option}": "\n".join(said("ethtool", option, name))
+        f"{name} {option}": "\n".join(said("ethtool", option, name, check=False))
         for name in os.listdir("/sys/class/net")
+        if name != "lo"
         for option in ("-g", "-c", "-k", "-a", "-l", "--show-priv-flags", "--show-eee")
     }
 
