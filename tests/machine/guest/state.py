@@ -159,9 +159,7 @@ def units():
 def said(*argv, check=True):
     # emulated, systemd may need longer for an answer than its clients wait
     environment = {**os.environ, "SYSTEMD_BUS_TIMEOUT": "300"}
-    done = subprocess.run(
-        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=check, text=True, env=environment
-    )
+    done = subprocess.run(argv, capture_output=True, check=check, text=True, env=environment)
     return done.stdout.splitlines()
 
 
@@ -177,7 +175,7 @@ def nics():
 def others():
     with open("/dev/cpu_dma_latency", "rb") as file:
         found = {"cpu latency": struct.unpack("=i", file.read(4))[0]}
-    for process in said("pgrep", "-x", "irqbalance"):
+    for process in said("pgrep", "-x", "irqbalance", check=False):
         variables = (text(f"/proc/{process}/environ") or "").split("\0")
         found["irqbalance"] = sorted(v for v in variables if v.startswith("IRQBALANCE"))
     found["tuned"] = said("tuned-adm", "active")
