@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hwtune.changes import boot_loader, kinds
 from hwtune.changes.persist import boot_unit, grub_d, modprobe_d, udev_rules
-from hwtune.changes.stores import Item
+from hwtune.changes.stores import EXCLUSIVE, Item
 from hwtune.changes.system import ChangeError, FileState, encode_file
 from hwtune.changes.targets import (
     Attribute,
@@ -53,10 +53,6 @@ def compile_change(change: kinds.Change, system: System) -> Compiled:
 
 # -- sysctls ----------------------------------------------------------------------------------
 
-_EXCLUSIVE = (
-    ("vm.dirty_bytes", "vm.dirty_ratio"),
-    ("vm.dirty_background_bytes", "vm.dirty_background_ratio"),
-)
 _CPU_LISTS = ("kernel.watchdog_cpumask",)
 # Those that are there before systemd-sysctl runs: the kernel proper, and what is built into it. All
 # others may belong to a module that is loaded later, and are set once more by the boot unit.
@@ -66,7 +62,7 @@ _EARLY_BUT = ("fs.nfs.", "fs.xfs.", "net.ipv4.conf.", "net.ipv4.neigh.", "net.ip
 
 def _sysctl(change: kinds.SysctlChange, system: System) -> Compiled:
     items = [Item("sysctl", change.key, change.value)]
-    for pair in _EXCLUSIVE:
+    for pair in EXCLUSIVE:
         if change.key in pair:
             return Compiled([(ExclusiveSysctls(pair), f"{change.key} = {change.value}")], items)
     target = Attribute(sysctl_path(change.key), "list" if change.key in _CPU_LISTS else "text")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hwtune.changes.stores import Item
+from hwtune.changes.stores import Item, merged
 from hwtune.changes.system import ChangeError
 from hwtune.changes.targets import from_key
 
@@ -189,14 +189,7 @@ class Ledger:
     def items(self) -> list[Item]:
         """The items in force: of sets that are neither reverted nor being reverted; of two with
         one store and key the newer."""
-        chosen: dict[tuple[str, str], Item] = {}
-        for change_set in self.sets.values():
-            if change_set.reverting or change_set.reverted:
-                continue
-            for item in change_set.items:
-                chosen.pop((item.store, item.key), None)
-                chosen[item.store, item.key] = item
-        return list(chosen.values())
+        return merged(*(s.items for s in self.sets.values() if not s.reverting and not s.reverted))
 
     def keeper(self, store: str) -> ChangeSet | None:
         """The newest set with items in force in a store."""

@@ -8,7 +8,7 @@ import msgspec
 
 from hwtune.changes import naming, upkeep
 from hwtune.changes.compile import compile_change
-from hwtune.changes.stores import Item, stores
+from hwtune.changes.stores import Item, merged, stores
 from hwtune.changes.system import ChangeError
 from hwtune.changes.targets import Target
 
@@ -193,12 +193,12 @@ class _Look:
         in_force = self.ledger.items()
         for name in upkeep.in_order({i.store for c in changes for i in c.items}):
             mine = [c for c in changes if c.status == TO_DO and any(i.store == name for i in c.items)]
-            if self._error(name, upkeep.merged(in_force, *(c.items for c in mine))) is None:
+            if self._error(name, merged(in_force, *(c.items for c in mine))) is None:
                 continue
             problems.pop(name, None)  # told by the changes
             good: list[PlannedChange] = []
             for change in mine:
-                error = self._error(name, upkeep.merged(in_force, *(c.items for c in (*good, change))))
+                error = self._error(name, merged(in_force, *(c.items for c in (*good, change))))
                 if error is None:
                     good.append(change)
                 else:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import jinja2
 
@@ -25,6 +25,29 @@ class Item(NamedTuple):
     store: str
     key: str
     value: str
+
+
+# Of these the later in a file has its way, as setting one clears the other.
+EXCLUSIVE = (
+    ("vm.dirty_bytes", "vm.dirty_ratio"),
+    ("vm.dirty_background_bytes", "vm.dirty_background_ratio"),
+)
+_EXCLUDED = {("sysctl", a): ("sysctl", b) for pair in EXCLUSIVE for a, b in (pair, pair[::-1])}
+
+
+def merged(*several: Iterable[Item]) -> list[Item]:
+    """Items in their order; of two with one store and key the later, behind the others. One that is wanted
+    once more keeps its place, so that no file is written anew for it, unless what excludes it came in
+    between."""
+    chosen: dict[tuple[str, str], Item] = {}
+    for items in several:
+        for item in items:
+            key = (item.store, item.key)
+            if chosen.get(key) == item and _EXCLUDED.get(key) not in chosen:
+                continue
+            chosen.pop(key, None)
+            chosen[key] = item
+    return list(chosen.values())
 
 
 class Render(NamedTuple):

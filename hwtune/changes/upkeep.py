@@ -31,16 +31,6 @@ class Step(NamedTuple):
     after: Any
 
 
-def merged(*several: Iterable[Item]) -> list[Item]:
-    """Items in their order; of two with one store and key the later, in its place."""
-    chosen: dict[tuple[str, str], Item] = {}
-    for items in several:
-        for item in items:
-            chosen.pop((item.store, item.key), None)
-            chosen[item.store, item.key] = item
-    return list(chosen.values())
-
-
 def steps(
     store: Store, items: Sequence[Item], read: Read, ledger: Ledger, system: System, force: bool = False
 ) -> list[Step]:

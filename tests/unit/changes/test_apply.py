@@ -527,3 +527,21 @@ def test_links_of_others_are_kept_for_the_journal(box: Box) -> None:
     done = box.apply(NEVER)
     assert statuses(done) == ["failed"]
     assert "is in the way: it is no symbolic link" in done.outcomes[0].reason
+
+
+def test_value_that_drifted_is_set_again_without_writing_its_file_anew(box: Box) -> None:
+    first, second = kinds.SysctlChange("vm.swappiness", "1"), kinds.SysctlChange("kernel.numa_balancing", "0")
+    box.apply(first, second)
+    box.kernel.put("/proc/sys/vm/swappiness", "30\n")
+    again = box.apply(first)
+    assert [o.status for o in again.outcomes] == ["changed"]
+    assert again.files == [] and again.commands == []
+    assert box.read(SYSCTL_D).splitlines()[-2:] == ["vm.swappiness = 1", "kernel.numa_balancing = 0"]
+
+
+def test_of_two_that_exclude_each_other_the_last_that_was_wanted_has_its_way(box: Box) -> None:
+    ratio = kinds.SysctlChange("vm.dirty_ratio", "10", clears=("vm.dirty_bytes",))
+    amount = kinds.SysctlChange("vm.dirty_bytes", "268435456", clears=("vm.dirty_ratio",))
+    for change in (ratio, amount, ratio):
+        box.apply(change)
+    assert box.read(SYSCTL_D).splitlines()[-2:] == ["vm.dirty_bytes = 268435456", "vm.dirty_ratio = 10"]
