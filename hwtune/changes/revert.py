@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hwtune.changes import naming
 from hwtune.changes.ledger import INTENDED, KEPT, RESTORING
+from hwtune.changes.persist import irqbalance
 from hwtune.changes.run import Rehearsal, Run
 from hwtune.changes.stores import stores
 from hwtune.changes.system import ChangeError
-from hwtune.changes.targets import from_key
+from hwtune.changes.targets import OwnedFile, from_key
 from hwtune.changes.upkeep import keep, release
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ def rehearse(
 def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
     sets = [run.ledger.sets[id] for id in ids]
     boot = run.system.boot_id()
+    balanced = _balanced(run, sets)
     for change_set in sets:
         if not change_set.reverting:
             run.note("reverting", set=change_set.id, boot=boot)
@@ -98,7 +101,8 @@ def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
         outcomes = []
         for entry in reversed(list(change_set.entries)):
             if entry.active and not entry.store and not entry.target.startswith("directory "):
-                outcome, at_boot = _restore(run, entry, change_set.boot not in ("", boot), force)
+                booted = change_set.boot not in ("", boot)
+                outcome, at_boot = _restore(run, entry, booted, force or entry in balanced)
                 outcomes.append(outcome)
                 reboot |= at_boot
         # of a revert that began in an earlier boot, this one has moved nothing
@@ -118,6 +122,25 @@ def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
     known = stores()
     reboot |= any(w.store in known and known[w.store].at_boot for w in run.files)
     return WayBack(done, run.files, run.commands, reboot)
+
+
+def _balanced(run: Run, sets: Sequence[ChangeSet]) -> list[Entry]:
+    """Interrupts that are hwtune's now, and that irqbalance may move as soon as its ban is lifted, which
+    comes before they are put back. Where it was lifted by a run that did not end, it may have."""
+    if not any(i.store == irqbalance.STORE.name for s in sets for i in s.items):
+        return []
+    with suppress(ChangeError):
+        lifted = run.read(OwnedFile(irqbalance.DROP_IN)) is None
+        entries = [e for s in sets for e in s.entries if e.target.startswith("irq ") and e.holding]
+        return [e for e in entries if (lifted and run.ledger.sets[e.set_id].reverting) or _is_ours(run, e)]
+    return []
+
+
+def _is_ours(run: Run, entry: Entry) -> bool:
+    with suppress(ChangeError):
+        target = from_key(entry.target)
+        return _ours(entry, target, run.read(target))
+    return False
 
 
 def _stores_of(sets: Iterable[ChangeSet]) -> set[str]:

@@ -418,6 +418,42 @@ def test_ban_goes_beside_the_administrators_file(tmp_path: Path, place: str) -> 
     reverts(machine, before)
 
 
+@pytest.mark.parametrize("crash", [False, True])
+def test_interrupts_that_irqbalance_moves_once_its_ban_is_lifted_are_put_back(
+    tmp_path: Path, crash: bool
+) -> None:
+    """The ban goes first, so that irqbalance, started anew, has moved them when their turn comes; one that
+    someone had moved before stays."""
+    place = "/etc/default/irqbalance"
+    unit = {"/lib/systemd/system/irqbalance.service": IRQBALANCE_UNIT.format(place), place: ""}
+    machine = box(tmp_path, {**unit, **IRQS})
+    machine.host.tools["irqbalance"] = lambda argv: "irqbalance version 1.9.2\n"
+    done(
+        machine,
+        kinds.IrqbalanceBan((2, 3)),
+        *(kinds.IrqAffinity(n, (0, 1), away=(2, 3)) for n in (24, 25)),
+    )
+    (machine.root / "proc/irq/24/smp_affinity_list").write_text("3\n")
+
+    def moves(unit: str) -> None:
+        (machine.root / "proc/irq/25/smp_affinity_list").write_text("3\n")
+        if crash and refused:
+            raise SystemExit
+
+    refused = [True]
+    machine.systemd.on["try-restart"] = moves
+    if crash:
+        with pytest.raises(SystemExit):
+            machine.revert()
+        refused.clear()
+    outcomes = {o.target: o.status for o in machine.revert().outcomes}
+    assert machine.read("/proc/irq/25/smp_affinity_list") == "2\n"
+    assert outcomes["irq:25"] == "restored"
+    if not crash:
+        assert outcomes["irq:24"] == "kept"
+        assert machine.read("/proc/irq/24/smp_affinity_list") == "3\n"
+
+
 def test_old_irqbalance_gets_the_mask_that_it_knows(tmp_path: Path) -> None:
     place = "/etc/sysconfig/irqbalance"
     machine = box(tmp_path, {"/lib/systemd/system/irqbalance.service": IRQBALANCE_UNIT.format(place)})
