@@ -14,8 +14,8 @@ The records, by ``record``:
 - ``items``      ``items``: what the set wants to last across boots, by store; replaces what it said before
 - ``refreshed``  ``store``: the system has taken notice of the store's files
 - ``end``        the set is whole; ``recovered``: a crash had stopped it, and a later run settled it
-- ``reverting``  ``boot``: the way back has begun; ``restoring`` ``n``, ``now``, ``to``: about to be written;
-  ``restored`` ``n``, ``why``; ``kept`` ``n``, ``why``: someone had changed it; ``reverted``
+- ``reverting``  ``boot``: the way back begins in this boot; ``restoring`` ``n``, ``now``, ``to``: about to be
+  written; ``restored`` ``n``, ``why``; ``kept`` ``n``, ``why``: someone had changed it; ``reverted``
 - ``torn``       the line before this one was torn by a crash
 """
 

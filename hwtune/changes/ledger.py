@@ -80,7 +80,8 @@ class ChangeSet:
         self.ended = False
         self.recovered = False
         self.reverting = False
-        self.reverting_boot = ""  # the boot in which the way back began
+        #: the boot in which the way back began, or the last one that still began with what the set keeps
+        self.reverting_boot = ""
         self.settled = False  # a revert came to its end
         self.reverted = False
 

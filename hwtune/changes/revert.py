@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from hwtune.changes import naming
+from hwtune.changes.boot import PATH as BOOT_LIST
 from hwtune.changes.ledger import INTENDED, KEPT, RESTORING
 from hwtune.changes.persist import irqbalance
 from hwtune.changes.run import Rehearsal, Run
@@ -91,7 +92,7 @@ def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
     boot = run.system.boot_id()
     balanced = _balanced(run, sets)
     for change_set in sets:
-        if not change_set.reverting:
+        if not change_set.reverting or _listed_for_boot(run, change_set):
             run.note("reverting", set=change_set.id, boot=boot)
     # the files first: a boot in between would set from them what was put back already
     problems = keep(run, ids[0], _stores_of(sets), f"revert {' '.join(ids)}", force) if ids else {}
@@ -105,7 +106,7 @@ def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
                 outcome, at_boot = _restore(run, entry, booted, force or entry in balanced)
                 outcomes.append(outcome)
                 reboot |= at_boot
-        # of a revert that began in an earlier boot, this one has moved nothing
+        # a boot that came after the list was taken back has moved nothing
         if change_set.boot not in ("", boot) and change_set.reverting_boot == boot:
             moved = [_moved_at_boot(i.key) for i in change_set.items if i.key.startswith("irqs-away ")]
             outcomes += moved
@@ -145,6 +146,15 @@ def _is_ours(run: Run, entry: Entry) -> bool:
 
 def _stores_of(sets: Iterable[ChangeSet]) -> set[str]:
     return {i.store for s in sets for i in s.items} | {e.store for s in sets for e in s.entries if e.store}
+
+
+def _listed_for_boot(run: Run, change_set: ChangeSet) -> bool:
+    """Whether the boot unit's list still has interrupts moved that the set wanted moved."""
+    keys = [i.key for i in change_set.items if i.key.startswith("irqs-away ")]
+    with suppress(ChangeError):
+        listed = run.read(OwnedFile(BOOT_LIST)) if keys else None
+        return listed is not None and any(f'"{key}"' in listed.get("text", "") for key in keys)
+    return False
 
 
 def _moved_at_boot(key: str) -> Restored:

@@ -37,13 +37,12 @@ ACTION=="add|change", SUBSYSTEM=="net", ATTR{{address}}=="{MAC}", ATTR{{queues/r
     "/etc/default/irqbalance": "# CPU 5 is ours\nIRQBALANCE_BANNED_CPULIST=5\n",
     "/etc/systemd/system/site-link.service": f"""
 [Unit]
-Wants=sys-subsystem-net-devices-{NIC}.device
-After=sys-subsystem-net-devices-{NIC}.device
 Before=network.target
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=ip link set up dev {NIC}
+ExecStart=/bin/sh -c 'until ip link set up dev {NIC}; do sleep 1; done'
+TimeoutStartSec=300
 [Install]
 WantedBy=multi-user.target
 """,
@@ -52,8 +51,6 @@ WantedBy=multi-user.target
     TUNED_PROFILE: "[main]\ninclude=virtual-guest\n[vm]\ntransparent_hugepages=always\n",
 }
 _COMMANDS = (
-    # what installing hwtune took, and no later boot has
-    "modprobe -r 9p",
     "systemctl daemon-reload",
     "udevadm control --reload",
     # it runs when the machine has been up for a quarter of an hour
@@ -89,6 +86,8 @@ def state(machine: Machine) -> State:
     found: State = json.loads(machine.check(["python3", "/run/state.py"], 300))
     for key in _PASSING:
         found["sysctls"].pop(f"/proc/sys/{key}", None)
+    for key in [k for k in found["attributes"] if k.startswith(_OF_THE_SHARE)]:
+        del found["attributes"][key]
     # tuned asks for another one as the load changes
     del found["others"]["cpu latency"]
     # what serves an interrupt that can be moved is irqbalance's to say, from one moment to the next
@@ -102,6 +101,8 @@ def state(machine: Machine) -> State:
     return found
 
 
+# Modules that installing hwtune took.
+_OF_THE_SHARE = tuple(f"/sys/module/{name}/" for name in ("9p", "9pnet", "9pnet_virtio", "fscache", "netfs"))
 _MANAGED = tuple(f" q{number}" for number in range(1, 9))
 _PASSING = (
     "fs/dentry-state",
