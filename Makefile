@@ -12,7 +12,7 @@ export PYTHON
 help:
 	@echo 'make doctor   set up, then diagnose this machine (changes nothing on it)'
 	@echo 'make test     set up, then run every test that this machine can'
-	@echo 'make test-machine   the tests on a real Linux in QEMU, alone (15 minutes)'
+	@echo 'make test-machine   the tests on a real Linux in QEMU (half an hour; not part of make test)'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make bench    all benchmarks'
 	@echo 'make docs     write the generated pages of docs/'
