@@ -7,12 +7,13 @@ ARGS ?=
 PYTHON ?= python3
 export PYTHON
 
-.PHONY: help doctor test test-machine lint bench docs setup clean
+.PHONY: help doctor test test-machine test-playbooks lint bench docs setup clean
 
 help:
 	@echo 'make doctor   set up, then diagnose this machine (changes nothing on it)'
 	@echo 'make test     set up, then run every test that this machine can'
 	@echo 'make test-machine   the tests on a real Linux in QEMU (half an hour; not part of make test)'
+	@echo 'make test-playbooks   the tests of the Ansible collection, alone (10 minutes)'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make bench    all benchmarks'
 	@echo 'make docs     write the generated pages of docs/'
@@ -30,6 +31,10 @@ test:
 test-machine:
 	@scripts/setup dev
 	@scripts/test-machine $(ARGS)
+
+test-playbooks:
+	@scripts/setup dev
+	@scripts/test-playbooks $(ARGS)
 
 lint:
 	@scripts/setup dev

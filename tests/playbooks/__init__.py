@@ -1,0 +1,1 @@
+"""The Ansible collection against hosts of its own: see ``lab.py``."""
