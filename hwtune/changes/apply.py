@@ -10,6 +10,7 @@ import msgspec
 
 from hwtune import __version__
 from hwtune.changes.ledger import INTENDED, RESTORING
+from hwtune.changes.persist import irqbalance
 from hwtune.changes.plan import TO_DO
 from hwtune.changes.run import Rehearsal, Run
 from hwtune.changes.system import ChangeError
@@ -17,6 +18,8 @@ from hwtune.changes.targets import from_key
 from hwtune.changes.upkeep import keep, release
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hwtune.changes.journal import Journal
     from hwtune.changes.ledger import ChangeSet, Entry
     from hwtune.changes.plan import Plan, PlannedChange
@@ -98,27 +101,56 @@ def _carry_out(plan: Plan, run: Run, command: str) -> Applied:
         command=command,
         version=__version__,
     )
-    made: dict[str, list[Entry]] = {}
-    kept = set(run.ledger.items())
-    for change in todo:
-        entries = _make(run, set_id, change, outcomes[change.id])
-        if entries is not None:
-            made[change.id] = entries
-            news = entries or not kept.issuperset(change.items)
-            outcomes[change.id].status = "changed" if news else "unchanged"
-    done = [c for c in todo if c.id in made]
-    names = {item.store for c in done for item in c.items} | set(plan.stores)
-    if names:
-        _note_items(run, set_id, done)
-        failed = keep(run, set_id, names, f"keep the settings of {set_id}", unfinished=plan.stores)
-        again = _withdraw(run, set_id, done, failed, made, outcomes)
-        problems += [f"{name}: {why}" for name, why in {**again, **failed}.items()]
+    stages = _Stages(run, set_id, outcomes)
+    ahead = [c for c in todo if _bans(c)]
+    if ahead:
+        # irqbalance is to know of its ban before interrupts are moved, lest it moves them back
+        problems += stages.carry_out(ahead, ())
+    problems += stages.carry_out([c for c in todo if c not in ahead], plan.stores)
+    if stages.kept:
         release(run)
     run.note("end", set=set_id)
     if run.rehearsed:
         for outcome in outcomes.values():
             outcome.status = "planned" if outcome.status == "changed" else outcome.status
     return Applied(set_id, list(outcomes.values()), problems, run.files, run.commands)
+
+
+def _bans(change: PlannedChange) -> bool:
+    return any(item.store == irqbalance.STORE.name for item in change.items)
+
+
+class _Stages:
+    """Changes are made in turn, each stage with its files."""
+
+    def __init__(self, run: Run, set_id: str, outcomes: dict[str, Outcome]) -> None:
+        self.run = run
+        self.set_id = set_id
+        self.outcomes = outcomes
+        self.made: dict[str, list[Entry]] = {}
+        self.done: list[PlannedChange] = []
+        self.kept = False  # whether any store was looked after
+
+    def carry_out(self, changes: Sequence[PlannedChange], stores: Sequence[str]) -> list[str]:
+        """Make these, and keep them and what is in these stores. Of what could not be kept, why."""
+        run, set_id = self.run, self.set_id
+        before = set(run.ledger.items())
+        for change in changes:
+            entries = _make(run, set_id, change, self.outcomes[change.id])
+            if entries is not None:
+                self.made[change.id] = entries
+                self.done.append(change)
+                news = entries or not before.issuperset(change.items)
+                self.outcomes[change.id].status = "changed" if news else "unchanged"
+        names = {i.store for c in changes if c.id in self.made for i in c.items} | set(stores)
+        if not names:
+            return []
+        self.kept = True
+        _note_items(run, set_id, self.done)
+        failed = keep(run, set_id, names, f"keep the settings of {set_id}", unfinished=stores)
+        again = _withdraw(run, set_id, self.done, failed, self.made, self.outcomes)
+        self.done = [c for c in self.done if not any(i.store in failed for i in c.items)]
+        return [f"{name}: {why}" for name, why in {**again, **failed}.items()]
 
 
 def _make(run: Run, set_id: str, change: PlannedChange, outcome: Outcome) -> list[Entry] | None:

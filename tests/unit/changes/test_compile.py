@@ -418,6 +418,24 @@ def test_ban_goes_beside_the_administrators_file(tmp_path: Path, place: str) -> 
     reverts(machine, before)
 
 
+def test_irqbalance_knows_of_its_ban_before_interrupts_are_moved(tmp_path: Path) -> None:
+    """What it moves back until it knows would be found by the next apply."""
+    place = "/etc/default/irqbalance"
+    unit = {"/lib/systemd/system/irqbalance.service": IRQBALANCE_UNIT.format(place), place: ""}
+    machine = box(tmp_path, {**unit, **IRQS})
+    machine.host.tools["irqbalance"] = lambda argv: "irqbalance version 1.9.2\n"
+    seen = []
+    machine.systemd.on["try-restart"] = lambda unit: seen.append(
+        (machine.read("/proc/irq/25/smp_affinity_list"), "2-3" in machine.read("/etc/hwtune/irqbalance.env"))
+    )
+    before = machine.state()
+    done(machine, kinds.IrqAffinity(25, (0, 1), away=(2, 3)), kinds.IrqbalanceBan((2, 3)))
+    assert seen == [("2\n", True)]
+    assert machine.read("/proc/irq/25/smp_affinity_list") == "0-1\n"
+    machine.systemd.on.clear()
+    reverts(machine, before)
+
+
 @pytest.mark.parametrize("crash", [False, True])
 def test_interrupts_that_irqbalance_moves_once_its_ban_is_lifted_are_put_back(
     tmp_path: Path, crash: bool
