@@ -54,7 +54,8 @@ _COMMANDS = (
     "systemctl daemon-reload",
     "udevadm control --reload",
     # it runs when the machine has been up for a quarter of an hour
-    "systemctl --quiet mask --now systemd-tmpfiles-clean.timer",
+    "systemctl stop systemd-tmpfiles-clean.timer",
+    "systemctl --quiet mask systemd-tmpfiles-clean.timer",
     "systemctl --quiet enable --now site-link.service site.timer",
     "systemctl restart systemd-sysctl.service irqbalance.service",
     "udevadm trigger",
@@ -116,6 +117,7 @@ _PASSING = (
     "kernel/random/entropy_avail",
     "kernel/random/uuid",
     "kernel/tainted",
+    "net/core/netdev_rss_key",
     # the kernel works these out from the memory that is free as it boots
     "net/ipv4/tcp_mem",
     "net/ipv4/udp_mem",
