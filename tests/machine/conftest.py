@@ -41,13 +41,24 @@ def share(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return install.pack(tmp_path_factory.mktemp("share"))
 
 
+@pytest.fixture(scope="session")
+def common(debian: Path, share: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[machine.Machine]:
+    """A machine for all modules that leave it as they find it: those with ``COMMON_MACHINE = True``."""
+    yield from _started(debian, share, tmp_path_factory.mktemp("common"))
+
+
 @pytest.fixture(scope="module")
 def running(
     debian: Path, share: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[machine.Machine]:
-    """A machine of this module's own, started, with hwtune installed."""
-    name = Path(request.node.name).stem
-    folder = tmp_path_factory.mktemp(name)
+    """A machine, started, with hwtune installed: the module's own, or the common one."""
+    if getattr(request.module, "COMMON_MACHINE", False):
+        yield request.getfixturevalue("common")
+        return
+    yield from _started(debian, share, tmp_path_factory.mktemp(Path(request.node.name).stem))
+
+
+def _started(debian: Path, share: Path, folder: Path) -> Iterator[machine.Machine]:
     try:
         with machine.Machine(folder, debian, share=share) as started:
             started.start()
@@ -57,4 +68,4 @@ def running(
         LOGS.mkdir(parents=True, exist_ok=True)
         for log in ("console.log", "qemu.log", "trace.log"):
             if (folder / log).exists():
-                (LOGS / f"{name}-{log}").write_bytes((folder / log).read_bytes())
+                (LOGS / f"{folder.name.rstrip('0123456789')}-{log}").write_bytes((folder / log).read_bytes())

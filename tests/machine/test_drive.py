@@ -18,6 +18,7 @@ from tests.machine.install import HWTUNE
 if TYPE_CHECKING:
     from tests.machine.machine import Machine
 
+COMMON_MACHINE = True
 PERIOD_S, STALL_S = 2.0, 0.1
 SECONDS = 28  # fourteen periods; nothing but short rests
 LIMIT = 300

@@ -14,6 +14,7 @@ from tests.machine.install import ENVIRONMENT, HWTUNE
 if TYPE_CHECKING:
     from tests.machine.machine import Machine
 
+COMMON_MACHINE = True
 PYTHON = f"{ENVIRONMENT}/bin/python"
 INSTANCES = "ls /sys/kernel/tracing/instances"
 # numpy's code for AVX2 gets a protection fault now and then where QEMU 7.2 emulates it
