@@ -57,7 +57,10 @@ def main() -> int:
     print("up", flush=True)
     while sshd.poll() is None:
         if os.path.exists("/run/reboot"):
-            return REBOOT  # the kernel ends all others with process 1
+            # connections are closed in good order, as by any shutdown: nobody waits for a peer that is gone
+            os.kill(-1, signal.SIGTERM)
+            time.sleep(0.3)
+            return REBOOT  # the kernel ends all that are left with process 1
         reap(sshd.pid)
         time.sleep(0.05)
     return 1
