@@ -140,7 +140,7 @@ class _Stages:
             if entries is not None:
                 self.made[change.id] = entries
                 self.done.append(change)
-                news = entries or not before.issuperset(change.items)
+                news = any(not e.handed_over for e in entries) or not before.issuperset(change.items)
                 self.outcomes[change.id].status = "changed" if news else "unchanged"
         names = {i.store for c in changes if c.id in self.made for i in c.items} | set(stores)
         if not names:
@@ -161,6 +161,7 @@ def _make(run: Run, set_id: str, change: PlannedChange, outcome: Outcome) -> lis
             # once more: a person may have thought for long, or a change before this one set it too
             now = run.read(planned.target)
             if planned.target.same(now, planned.after):
+                entries += run.take_over(set_id, planned.target, now, change.description)
                 continue
             entries.append(run.set(set_id, planned.target, now, planned.after, change.description))
     except ChangeError as error:
@@ -176,7 +177,11 @@ def _take_back(run: Run, entries: list[Entry]) -> str:
         try:
             target = from_key(entry.target)
             now = run.read(target)
-            run.put_back(entry, target, now, entry.before, "another part of the change failed")
+            why = "another part of the change failed"
+            if target.same(now, entry.before):
+                run.note("restored", sync=False, set=entry.set_id, n=entry.n, why=why)
+            else:
+                run.put_back(entry, target, now, entry.before, why)
         except ChangeError as error:
             problems.append(f"; and {entry.target.rpartition(' ')[2]} could not be put back: {error}")
     return "".join(problems)

@@ -61,6 +61,11 @@ class Entry:
         return self.state in (INTENDED, DONE, RESTORING, KEPT)
 
     @property
+    def handed_over(self) -> bool:
+        """Whether the value was there already, held by the set below."""
+        return self.below is not None and same(self.target, self.before, self.after)
+
+    @property
     def holding(self) -> bool:
         """Whether hwtune wants its value to be there."""
         return self.active and self.state != KEPT

@@ -82,6 +82,33 @@ class Run:
     ) -> Entry:
         """Make ``target`` hold ``after`` instead of ``before``, which it holds now. Raises
         ``ChangeError`` when that fails; what was half done is then undone."""
+        n = self._intend(set_id, target, before, after, change, store)
+        try:
+            self.write(target, after)
+            self._expect(target, after)
+        except ChangeError as error:
+            undone, why = self._undo(target, before, error)
+            self.note("failed", sync=False, set=set_id, n=n, error=why, undone=undone)
+            raise ChangeError(why, error.number) from None
+        # not waited for: without it the entry stays intended, and the next look settles it
+        self.note("done", sync=False, set=set_id, n=n)
+        self._tell(store, target, before, after)
+        return self.ledger.sets[set_id].by_number[n]
+
+    def take_over(self, set_id: str, target: Target, value: Any, change: str) -> list[Entry]:
+        """What another set holds already, this one holds from now on as well: whichever of the two is
+        reverted first leaves the value to the other, and the last one puts back what was there before
+        both. Nothing is written to the machine."""
+        holders = self.ledger.holders(target.key)
+        if not holders or holders[-1].set_id == set_id or not target.same(holders[-1].after, value):
+            return []
+        n = self._intend(set_id, target, value, value, change)
+        self.note("done", sync=False, set=set_id, n=n)
+        return [self.ledger.sets[set_id].by_number[n]]
+
+    def _intend(
+        self, set_id: str, target: Target, before: Any, after: Any, change: str, store: str = ""
+    ) -> int:
         entries = self.ledger.sets[set_id].entries
         n = entries[-1].n + 1 if entries else 1
         self.note(
@@ -94,17 +121,7 @@ class Run:
             change=change,
             store=store,
         )
-        try:
-            self.write(target, after)
-            self._expect(target, after)
-        except ChangeError as error:
-            undone, why = self._undo(target, before, error)
-            self.note("failed", sync=False, set=set_id, n=n, error=why, undone=undone)
-            raise ChangeError(why, error.number) from None
-        # not waited for: without it the entry stays intended, and the next look settles it
-        self.note("done", sync=False, set=set_id, n=n)
-        self._tell(store, target, before, after)
-        return entries[-1]
+        return n
 
     def put_back(self, entry: Entry, target: Target, now: Any, to: Any, why: str = "") -> None:
         """Write ``to`` where an entry had its value. Raises ``ChangeError``; may be done again."""

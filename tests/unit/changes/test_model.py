@@ -313,11 +313,7 @@ class Life(RuleBasedStateMachine):
         self.systemd_sysctl(self.sysctl_d())
         if os.path.lexists(f"{self.kernel.root}/etc/systemd/system/multi-user.target.wants/{boot_unit.UNIT}"):
             assert boot.run(self.kernel, lambda line: None, patience_s=0) == 0
-        held = {naming.of_key(target) for target in self.ledger().held_targets()}
         for path in BOOT:
-            if self.at(path) != without[path] and name_of(path) not in held:
-                # A known shortfall (docs/not-proven.md): the boot unit has set it for a set that found it so.
-                self.foreign[path].add(self.at(path))
             # what hwtune found there before may come back as well
             self.ever[path].add(without[path])
             self.foreign[path] |= self.ever[path]

@@ -5,16 +5,20 @@ from __future__ import annotations
 import errno
 import os
 from itertools import permutations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hwtune.changes import kinds
+from hwtune.changes import boot, kinds
 from hwtune.changes.journal import Journal
 from hwtune.changes.revert import Reverted, WayBack
+from hwtune.changes.system import ChangeError
 from hwtune.cli.revert import choose
-from tests.support.fake_kernel import UNITS
+from tests.support.fake_kernel import BOOT_ID, UNITS
 from tests.support.small_box import GOVERNORS, SYSCTL_D, THP, Box, changes
+
+if TYPE_CHECKING:
+    from hwtune.changes.system import FileState
 
 SWAPPINESS = "/proc/sys/vm/swappiness"
 TUNED = f"{UNITS}/tuned.service"
@@ -68,6 +72,56 @@ def test_file_that_two_sets_want_alike_goes_with_the_last(box: Box) -> None:
     box.kernel.put(SWAPPINESS, "60\n")
     assert box.tree.state() == pristine
     assert box.verify() == {}
+
+
+def test_value_that_a_set_finds_done_is_kept_for_it(box: Box) -> None:
+    """The second set only has to make last what the first one set: it holds the value all the same."""
+    pristine = box.tree.state()
+    before = box.read(THP)
+    first = box.apply(kinds.SysfsAttribute(THP, "never"), runtime_only=True).set_id
+    writes = len(box.kernel.writes)
+    second = box.apply(kinds.SysfsAttribute(THP, "never"))
+    assert [o.status for o in second.outcomes] == ["changed"]
+    assert THP not in str(box.kernel.writes[writes:])
+    assert statuses(box.revert(first).sets[0]) == ["unchanged"]
+    assert "[never]" in box.read(THP)
+    assert box.verify()[f"sysfs:{THP}"].set_id == second.set_id
+    box.reboot()
+    assert boot.run(box.kernel, lambda line: None, patience_s=0) == 0
+    assert "[never]" in box.read(THP)
+    assert box.revert(second.set_id).whole
+    assert box.read(THP) == before
+    box.kernel.put(BOOT_ID, "boot-1\n")
+    assert box.tree.state() == pristine
+
+
+def test_value_that_two_sets_hold_goes_with_the_first_of_them_last(box: Box) -> None:
+    pristine = box.tree.state()
+    first = box.apply(kinds.SysfsAttribute(THP, "never"), runtime_only=True).set_id
+    second = box.apply(kinds.SysfsAttribute(THP, "never")).set_id
+    assert box.revert(second).whole
+    assert "[never]" in box.read(THP)
+    assert box.revert(first).whole
+    assert box.tree.state() == pristine
+    assert box.verify() == {}
+
+
+def test_change_that_fails_gives_back_what_it_found_done(box: Box) -> None:
+    """The value is there, and cannot be made to last: it stays the first set's, and goes with it."""
+    first = box.apply(kinds.SysfsAttribute(THP, "never"), runtime_only=True).set_id
+    write = box.kernel.write_file
+
+    def full(path: str, state: FileState) -> None:
+        raise ChangeError(f"cannot write {path}: {os.strerror(errno.ENOSPC)}", errno.ENOSPC)
+
+    box.kernel.write_file = full  # type: ignore[method-assign]
+    failed = box.apply(kinds.SysfsAttribute(THP, "never"))
+    assert [o.status for o in failed.outcomes] == ["failed"]
+    assert "[never]" in box.read(THP)
+    box.kernel.write_file = write  # type: ignore[method-assign]
+    assert [s.id for s in box.ledger.active_sets()] == [first]
+    assert statuses(box.revert(first).sets[0]) == ["restored"]
+    assert "[always]" in box.read(THP)
 
 
 def test_folder_that_hwtune_made_goes_with_the_last_of_its_files(box: Box) -> None:
