@@ -125,6 +125,8 @@ class Ledger:
         self.stale: set[str] = set()
         self._originals: dict[str, Any] = {}
         self._held: dict[str, list[Entry]] = {}
+        #: how many of a target's entries were over when hwtune last began to hold it
+        self._over: dict[str, int] = {}
         for record in records:
             self.take(record)
 
@@ -166,6 +168,7 @@ class Ledger:
         entry = Entry(found.id, record, below)
         if not active:
             self._originals[target] = entry.before
+            self._over[target] = len(held)
         found.entries.append(entry)
         found.by_number[entry.n] = entry
         held.append(entry)
@@ -220,7 +223,7 @@ class Ledger:
         return [t for t, entries in self._held.items() if any(e.holding for e in entries)]
 
     def original(self, target: str) -> Any:
-        """The value that the target had before hwtune first held it."""
+        """The value that the target had before hwtune held it."""
         return self._originals[target]
 
     def base(self, entry: Entry) -> Any:
@@ -233,8 +236,9 @@ class Ledger:
         return entry.before
 
     def written(self, target: str) -> list[Any]:
-        """Everything that hwtune ever wrote, or was about to write, there."""
-        return [e.after for e in self._held.get(target, [])]
+        """Everything that hwtune wrote, or was about to write, there since it holds the target. What it
+        wrote before that was taken back: who has the like of it there again is someone else."""
+        return [e.after for e in self._held.get(target, [])[self._over.get(target, 0) :]]
 
 
 def same(target: str, one: Any, other: Any) -> bool:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import click
 
 from hwtune.cli.options import emit, need_output, output_option, profile_options
-from hwtune.errors import EXIT_FINDINGS, EXIT_OK, UsageError
+from hwtune.errors import EXIT_FINDINGS, EXIT_OK, ToolError, UsageError
 
 if TYPE_CHECKING:
     from hwtune.changes.apply import Applied, Outcome
     from hwtune.changes.plan import Plan
+    from hwtune.validate.before_after import BeforeAfter
+    from hwtune.validate.run import Run
 
 ALLOWED = ("boot", "service", "link")
 EXPORTS = ("script", "sysctl", "tuned", "ansible")
@@ -40,6 +42,11 @@ def _allow(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
+    "--validate",
+    is_flag=True,
+    help="Measure before and after, ten seconds each, whether P99 got better or worse.",
+)
+@click.option(
     "--export",
     "export_",
     type=click.Choice(EXPORTS),
@@ -57,6 +64,7 @@ def command(
     runtime_only: bool,
     allow: tuple[str, ...],
     yes: bool,
+    validate: bool,
     export_: str | None,
     format_: str,
     output: str | None,
@@ -74,6 +82,8 @@ def command(
     from hwtune.diagnosis.table import choose, table
     from hwtune.profile import load
 
+    if validate and (check or export_ is not None):
+        raise UsageError("--validate measures what was changed; --check and --export change nothing")
     targets = load(profile, settings)
     rows = choose([r for r in table() if not r.active], only, skip)
     changing.need_root("apply changes")
@@ -101,8 +111,38 @@ def command(
         if not plan.idle and not changing.confirm("Go ahead?", yes):
             click.echo("Nothing was changed.", err=True)
             return EXIT_OK
+        before = _measured("before") if validate and not plan.idle else None
         applied = apply(plan, journal, system, line)
-    return _report(applied, diff and not yes, format_, output, check=False)
+        measured, problem = _compared(before) if applied.changed else (None, "")
+        if problem:
+            applied.problems.append(problem)
+    return _report(applied, diff and not yes, format_, output, check=False, measured=measured)
+
+
+def _measured(when: str) -> Run:
+    """Raises ``ToolError``; before a change, nothing was touched yet."""
+    from hwtune.cli.progress import progress
+    from hwtune.validate.before_after import DURATION_S, run_once
+
+    with progress(DURATION_S) as shown:
+        run = run_once(shown)
+    if run.failure:
+        raise ToolError(f"the run {when} the change failed: {run.failure}")
+    if when == "before" and run.interrupted:
+        raise ToolError("the run before the change was interrupted; nothing was changed")
+    return run
+
+
+def _compared(before: Run | None) -> tuple[BeforeAfter | None, str]:
+    """The comparison, or why there is none: what was applied is told all the same."""
+    if before is None:
+        return None, ""
+    from hwtune.validate.before_after import compare
+
+    try:
+        return compare(before, _measured("after")), ""
+    except ToolError as error:
+        return None, f"validate: {error}"
 
 
 def _command_line() -> list[str]:
@@ -111,21 +151,29 @@ def _command_line() -> list[str]:
     return ["hwtune", *sys.argv[1:]]
 
 
-def _report(applied: Applied, diff: bool, format_: str, output: str | None, check: bool) -> int:
+def _report(
+    applied: Applied,
+    diff: bool,
+    format_: str,
+    output: str | None,
+    check: bool,
+    measured: BeforeAfter | None = None,
+) -> int:
     if format_ == "json":
         from hwtune.report.changes import of_apply
         from hwtune.report.published import encode
 
-        emit(encode(of_apply(applied, check)), output)
+        emit(encode(of_apply(applied, check, measured)), output)
     else:
-        emit(_text(applied, diff, check), output)
-    return EXIT_OK if applied.whole else EXIT_FINDINGS
+        emit(_text(applied, diff, check, measured), output)
+    worse = measured is not None and measured.verdict == "worse"
+    return EXIT_OK if applied.whole and not worse else EXIT_FINDINGS
 
 
 _WORDS = {"planned": "would", "not-allowed": "not allowed"}
 
 
-def _text(applied: Applied, diff: bool, check: bool) -> str:
+def _text(applied: Applied, diff: bool, check: bool, measured: BeforeAfter | None = None) -> str:
     from hwtune.cli.changing import count, file_lines
     from hwtune.report.clean import clean
 
@@ -147,6 +195,8 @@ def _text(applied: Applied, diff: bool, check: bool) -> str:
         lines.append(f"Change set {applied.set_id}; `hwtune revert {applied.set_id}` puts it back.")
     if applied.reboot_required:
         lines.append("Some of it takes effect at the next boot.")
+    if measured is not None:
+        lines += _measured_lines(measured)
     return "".join(clean(line) + "\n" for line in lines)
 
 
@@ -162,3 +212,15 @@ def _outcome_lines(outcome: Outcome, diff: bool, check: bool) -> list[str]:
     if diff and check and values and outcome.status == "planned":
         lines += [f"{'':<12}  - {outcome.before}", f"{'':<12}  + {outcome.after}"]
     return lines
+
+
+def _measured_lines(found: BeforeAfter) -> list[str]:
+    before, after = ("lost" if us is None else f"{us:,.1f} us" for us in (found.before_us, found.after_us))
+    line = f"P99 end to end: {before} before, {after} after"
+    if found.change_pct is not None:
+        line += f", {found.change_pct:+.0f} %"
+    if found.low_pct is not None and found.high_pct is not None:
+        line += f" (95 % interval {found.low_pct:+.0f} to {found.high_pct:+.0f} %)"
+    verdict = f"{found.verdict} by more than {found.limit_pct:g} %"
+    lines = [f"{line}: {found.verdict if found.verdict == 'cannot be told' else verdict}."]
+    return lines + [f"  {note}" for note in (found.why, *found.differs) if note]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hwtune.changes.ledger import ChangeSet
     from hwtune.changes.revert import WayBack
     from hwtune.changes.run import Written
+    from hwtune.validate.before_after import BeforeAfter
 
 
 class FileChange(msgspec.Struct):
@@ -35,7 +36,7 @@ class FileChange(msgspec.Struct):
 
 class ApplyReport(msgspec.Struct):
     """What ``hwtune apply --format json`` prints. With ``check`` nothing was changed, and all of it is
-    what would be."""
+    what would be. ``validation``: with --validate, where something was changed and could be measured."""
 
     schema_version: str
     changed: bool
@@ -46,6 +47,23 @@ class ApplyReport(msgspec.Struct):
     commands: list[str]
     problems: list[str]
     reboot_required: bool
+    validation: BeforeAfterReport | None
+
+
+class BeforeAfterReport(msgspec.Struct):
+    """P99 end to end before and after, in microseconds (null: among the ticks that never came through), the
+    change in percent with its 95 % interval, ``verdict`` (worse, not worse, cannot be told) against
+    ``limit_pct``."""
+
+    before_us: float | None
+    after_us: float | None
+    change_pct: float | None
+    low_pct: float | None
+    high_pct: float | None
+    limit_pct: float
+    verdict: str
+    why: str
+    differs: list[str]
 
 
 class SetState(msgspec.Struct):
@@ -123,7 +141,7 @@ REPORTS = {
 }
 
 
-def of_apply(applied: Applied, check: bool) -> ApplyReport:
+def of_apply(applied: Applied, check: bool, measured: BeforeAfter | None = None) -> ApplyReport:
     return ApplyReport(
         SCHEMA_VERSION,
         applied.changed,
@@ -134,6 +152,7 @@ def of_apply(applied: Applied, check: bool) -> ApplyReport:
         applied.commands,
         applied.problems,
         applied.reboot_required,
+        None if measured is None else BeforeAfterReport(**msgspec.structs.asdict(measured)),
     )
 
 

@@ -32,6 +32,11 @@ def main() -> None:
         diagnosis = engine.Diagnosis(engine.Machine(), findings(changes()))
         engine.judge = lambda *arguments: diagnosis
         engine.probe = lambda host: (engine.Machine(), [])
+    if "HWTUNE_TEST_VALIDATE_S" in os.environ:
+        from hwtune.validate import before_after
+
+        before_after.DURATION_S = float(os.environ["HWTUNE_TEST_VALIDATE_S"])
+        before_after.WARMUP_S = 0.1
     for name in COMMANDS:
         cli.COMMANDS.setdefault(name, (f"hwtune.cli.{name}", ""))
     cli.main()

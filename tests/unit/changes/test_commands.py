@@ -161,6 +161,25 @@ def test_rows_of_the_table_are_mended(hwtune: Commands) -> None:
     assert "swappiness" not in said.stdout
 
 
+def test_p99_is_measured_before_and_after(hwtune: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the real pipeline, on this machine: too short a run to tell more than that it ran."""
+    pytest.importorskip("hwtune._native")
+    monkeypatch.setenv("HWTUNE_TEST_VALIDATE_S", "0.5")
+    done = hwtune("apply", "--yes", "--validate", "--format", "json", *ALLOW)
+    report = json.loads(done.stdout)
+    jsonschema.validate(report, schema("apply"))
+    found = report["validation"]
+    assert 0 < found["before_us"] < 1e6 and 0 < found["after_us"] < 1e6
+    assert found["change_pct"] == pytest.approx(100 * (found["after_us"] / found["before_us"] - 1))
+    assert (found["limit_pct"], found["differs"]) == (10.0, [])
+    # runs this short on a busy machine may differ by anything
+    assert done.returncode == (1 if found["verdict"] == "worse" else 0)
+    # nothing was changed: there is nothing to measure
+    assert hwtune.json("apply", "--yes", "--validate", *ALLOW)["validation"] is None
+    hwtune("revert", "--yes")
+    assert "\nP99 end to end: " in hwtune("apply", "--yes", "--validate").stdout
+
+
 @pytest.mark.parametrize("command", [("apply", *ALLOW), ("revert",)])
 def test_script_has_to_say_yes(hwtune: Commands, command: tuple[str, ...]) -> None:
     if command[0] == "revert":
@@ -227,6 +246,7 @@ def test_torn_end_is_told(hwtune: Commands) -> None:
         (("apply", "--allow", "boots"), "--allow takes boot, service, link, not 'boots'"),
         (("apply", "--only", "memory.swapiness"), "did you mean memory.swappiness"),
         (("apply", "--export", "puppet"), "puppet"),
+        (("apply", "--check", "--validate"), "--check and --export change nothing"),
         (("apply", "--yes", "-o", "/no/such/folder/report"), "/no/such/folder/report cannot be written"),
     ],
 )

@@ -124,6 +124,21 @@ def test_change_that_fails_gives_back_what_it_found_done(box: Box) -> None:
     assert "[always]" in box.read(THP)
 
 
+def test_file_of_a_store_that_someone_removed_is_not_made_again(box: Box) -> None:
+    """Not even where hwtune had removed it itself once, at the end of an earlier set."""
+    theirs = "vm.swappiness = 45\n"
+    os.unlink(box.root / SYSCTL_D.lstrip("/"))
+    box.apply(swap(1))
+    assert box.revert().whole
+    box.kernel.put(SYSCTL_D, theirs)
+    box.apply(swap(1))
+    os.unlink(box.root / SYSCTL_D.lstrip("/"))
+    assert not box.revert().whole
+    assert not (box.root / SYSCTL_D.lstrip("/")).exists()
+    assert box.revert(force=True).whole
+    assert box.read(SYSCTL_D) == theirs.rstrip("\n")
+
+
 def test_folder_that_hwtune_made_goes_with_the_last_of_its_files(box: Box) -> None:
     nvlink = kinds.ModuleOption("nvidia", "NVreg_NvLinkDisable", "0")
     other = kinds.ModuleOption("nvme", "poll_queues", "4")
