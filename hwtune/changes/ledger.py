@@ -219,6 +219,11 @@ class Ledger:
         """The same, with those that a revert left alone."""
         return [e for e in self._held.get(target, []) if e.active]
 
+    def older(self, entry: Entry) -> list[Entry]:
+        """The entries that came to its target before it, those that are over too."""
+        entries = self._held.get(entry.target, [])
+        return entries[: entries.index(entry)]
+
     def held_targets(self) -> list[str]:
         return [t for t, entries in self._held.items() if any(e.holding for e in entries)]
 

@@ -103,7 +103,8 @@ def _take_back(ids: Sequence[str], run: Run, force: bool) -> WayBack:
         for entry in reversed(list(change_set.entries)):
             if entry.active and not entry.store and not entry.target.startswith("directory "):
                 booted = change_set.boot not in ("", boot)
-                outcome, at_boot = _restore(run, entry, booted, force or entry in balanced)
+                ours = force or entry in balanced or (booted and _by_this_boot(run, entry, boot))
+                outcome, at_boot = _restore(run, entry, booted, ours)
                 outcomes.append(outcome)
                 reboot |= at_boot
         # a boot that came after the list was taken back has moved nothing
@@ -203,6 +204,20 @@ def _restore(run: Run, entry: Entry, booted: bool, force: bool) -> tuple[Restore
             return told("unchanged", why)[0], True
         return told("failed", str(error))
     return told("restored")
+
+
+def _by_this_boot(run: Run, entry: Entry, boot: str) -> bool:
+    """Whether what is there is what an older set had kept, and this boot has set again from its files: the
+    newer value was never kept, as a crash came before that."""
+    with suppress(ChangeError):
+        target = from_key(entry.target)
+        now = run.read(target)
+        return any(
+            target.same(now, older.after) and (not s.reverting or s.reverting_boot == boot)
+            for older in run.ledger.older(entry)
+            for s in [run.ledger.sets[older.set_id]]
+        )
+    return False
 
 
 def _above(run: Run, entry: Entry) -> bool:

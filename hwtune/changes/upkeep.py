@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hwtune.changes.run import Written
 from hwtune.changes.stores import Item, Store, stores
-from hwtune.changes.system import ChangeError, FileState, encode_file
+from hwtune.changes.system import ChangeError, FileState, encode_file, temporary_of
 from hwtune.changes.targets import Directory, OwnedFile, OwnedLink, from_key
 
 if TYPE_CHECKING:
@@ -197,10 +197,12 @@ def _on_the_way_back(run: Run, entries: Sequence[Entry]) -> bool:
 
 
 def _holds_below(run: Run, folder: str, name: str) -> bool:
+    """Whether that is hwtune's: something it holds, or what a crash left beside it."""
+    held = (key.partition(" ") for key in run.ledger.held_targets())
     return any(
-        key.partition(" ")[2] == f"{folder}/{name}"
-        for key in run.ledger.held_targets()
-        if key.startswith(("file ", "link ", "directory "))
+        f"{folder}/{name}" in (path, temporary_of(path))
+        for kind, _, path in held
+        if kind in ("file", "link", "directory")
     )
 
 

@@ -425,9 +425,27 @@ def drifted(machine: Machine, third: Said) -> Said:
     machine.check(["tuned-adm", "profile", "site-thp"])
     # after tuned, which applies the files of sysctl.d again
     machine.check(["sysctl", "-q", "-w", "kernel.numa_balancing=1"])
-    _to_a_hot_cpu(machine)
     machine.check(["systemctl", "stop", "hwtune-cpu-latency.service"])
-    return hwtune(machine, "verify")
+    # irqbalance would move the interrupt off the CPU that it is banned from
+    machine.check(["systemctl", "kill", "--signal=STOP", "irqbalance.service"])
+    machine.check(f"echo {HOT[0]} > /proc/irq/{_held_interrupt(machine)}/smp_affinity_list")
+    try:
+        return hwtune(machine, "verify")
+    finally:
+        machine.check(["systemctl", "kill", "--signal=CONT", "irqbalance.service"])
+
+
+def _held_interrupt(machine: Machine) -> str:
+    """The number of one that hwtune has moved, and that was not irqbalance's to move before it came to it."""
+    sets = [s for s in hwtune(machine, "history").report["sets"] if s["status"] == "in force"]
+    (change_set,) = (s for s in sets if "partition" not in s["command"])
+    keys = [e["key"] for e in change_set["changes"] if e["key"].startswith("irq ") and e["state"] == "done"]
+    for key in keys:
+        action = key.split(" ", 3)[3]
+        found = machine.run(f"dirname /proc/irq/*/'{action}'").stdout.split()
+        if action and len(found) == 1 and "*" not in found[0]:
+            return found[0].rpartition("/")[2]
+    raise AssertionError(f"none of the interrupts that hwtune holds is here: {keys}")
 
 
 def test_what_others_changed_is_seen_with_who_could_have(drifted: Said) -> None:

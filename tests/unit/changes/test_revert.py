@@ -12,7 +12,7 @@ import pytest
 from hwtune.changes import boot, kinds
 from hwtune.changes.journal import Journal
 from hwtune.changes.revert import Reverted, WayBack
-from hwtune.changes.system import ChangeError
+from hwtune.changes.system import ChangeError, temporary_of
 from hwtune.cli.revert import choose
 from tests.support.fake_kernel import BOOT_ID, UNITS
 from tests.support.small_box import GOVERNORS, SYSCTL_D, THP, Box, changes
@@ -151,6 +151,26 @@ def test_folder_that_hwtune_made_goes_with_the_last_of_its_files(box: Box) -> No
     assert box.tree.state() == pristine
 
 
+def test_folder_with_what_a_crash_left_goes_with_its_own_set(box: Box) -> None:
+    """A run was killed in the middle of its first file there; another set is reverted in between."""
+    pristine = box.tree.state()
+    first = box.apply(swap(1)).set_id
+    write = box.kernel.write_file
+
+    def killed(path: str, state: FileState) -> None:
+        (box.root / temporary_of(path).lstrip("/")).write_bytes(state.content[:5])
+        raise KeyboardInterrupt
+
+    box.kernel.write_file = killed  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        box.apply(kinds.SysfsAttribute(THP, "never"))
+    box.kernel.write_file = write  # type: ignore[method-assign]
+    assert len(os.listdir(box.root / "etc/hwtune")) == 1
+    assert box.revert(first).whole
+    assert box.revert().whole
+    assert box.tree.state() == pristine
+
+
 def test_folder_that_others_came_to_use_stays(box: Box) -> None:
     box.apply(kinds.ModuleOption("nvidia", "NVreg_NvLinkDisable", "0"))
     (box.root / "etc/modprobe.d/mine.conf").write_text("options mine x=1\n")
@@ -279,6 +299,31 @@ def test_value_that_its_own_boot_does_not_take_is_a_failure(box: Box, number: in
     )  # fmt: skip
     box.kernel.refuse.clear()
     assert box.revert().whole
+
+
+def test_value_that_the_boot_set_for_an_older_set_goes_with_it(box: Box) -> None:
+    """The newer set was for this boot only (or killed before it could keep its value), so that the boot sets
+    the older one's. The last of them to go puts back what was there before both."""
+    pristine = box.tree.state()
+    first = box.apply(swap(1)).set_id
+    second = box.apply(swap(2), runtime_only=True).set_id
+    box.reboot()
+    box.kernel.put(SWAPPINESS, "1\n")  # systemd-sysctl, from the first set's file
+    assert statuses(box.revert(first).sets[0]) == ["unchanged"]
+    assert statuses(box.revert(second).sets[0]) == ["restored"]
+    assert box.read(SWAPPINESS) == "60"
+    box.kernel.put(BOOT_ID, "boot-1\n")
+    assert box.tree.state() == pristine
+
+
+def test_value_that_someone_set_after_the_older_set_was_gone_is_theirs(box: Box) -> None:
+    first = box.apply(swap(1)).set_id
+    second = box.apply(swap(2), runtime_only=True).set_id
+    box.revert(first)
+    box.reboot()
+    box.kernel.put(SWAPPINESS, "1\n")  # by hand: nothing of hwtune's sets that any more
+    assert statuses(box.revert(second).sets[0]) == ["unchanged"]
+    assert box.read(SWAPPINESS) == "1"
 
 
 def test_interrupts_that_the_boot_moved_stay_until_the_next(box: Box) -> None:
