@@ -369,6 +369,8 @@ class Pipeline:
         """Waits for the end, without the interpreter lock. hwtune.validate.pipeline makes a Run of it."""
     def windows(self) -> NDArray[np.uint32]:
         """Shape (windows, Histogram buckets): end to end, counted by when ticks were due; read only."""
+    def stage_windows(self) -> NDArray[np.uint32]:
+        """Shape (windows, stages, coarse buckets: ``hwtune.validate.buckets``), likewise."""
     def last_order(self) -> bytes:
         """The newest order message, 48 bytes: native/include/hwtune/orders.hpp."""
 

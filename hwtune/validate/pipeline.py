@@ -198,6 +198,7 @@ def _run(plan: Plan, engine: Engine, clock: Clock, pipeline: Pipeline, found: di
         completed=found["completed"],
         stages={**dict(zip(STAGES, found["stages"], strict=True)), END_TO_END: found["end_to_end"]},
         windows=pipeline.windows(),
+        stage_windows=pipeline.stage_windows(),
         window_s=found["window_s"],
         tick_queue=Queue(plan.tick_capacity, found["tick_high_watermark"], found["tick_drops"]),
         order_queue=Queue(plan.order_capacity, found["order_high_watermark"], found["order_drops"]),

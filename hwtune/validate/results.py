@@ -153,7 +153,8 @@ def judge(
     """Without the comparison and the reading, which look at the whole. Windows that an interrupted run did
     not come to are cut off."""
     tops = buckets.tops()
-    run.windows = run.windows[: _windows_begun(run)]
+    begun = _windows_begun(run)
+    run.windows, run.stage_windows = run.windows[:begun], run.stage_windows[:begun]
     missing = max(0, run.due - run.completed)
     counts = counts_of(run.stages[END_TO_END])
     whole = stats.interval(run.windows, tops, JUDGED, window_s=run.window_s)
@@ -194,9 +195,18 @@ def microseconds(ns: float | None) -> float | None:
 
 
 def _stage(run: Run, stage: str, budget: Budget) -> Latency:
-    """Of a stage no windows are kept: its interval takes ticks for independent, and is not told."""
-    told = stats.Told(None, None, "told of the whole only: of a stage no windows are kept")
-    return _latency(run.stages[stage], budget.stages.get(stage), told)
+    windows = run.stage_windows[:, STAGES.index(stage)]
+    bottoms, tops = buckets.coarse()
+    told = stats.interval(windows, tops, JUDGED, window_s=run.window_s)
+    found = _latency(run.stages[stage], budget.stages.get(stage), told)
+    if told.low is None or told.high is None or found.p99_us is None:
+        return found
+    # as far as its coarse buckets go
+    low = microseconds(int(bottoms[tops.searchsorted(told.low)]))
+    high = microseconds(told.high)
+    return msgspec.structs.replace(
+        found, p99_low_us=min(low or 0.0, found.p99_us), p99_high_us=max(high or 0.0, found.p99_us)
+    )
 
 
 def _latency(histogram: Any, budget_us: float | None, told: stats.Told) -> Latency:

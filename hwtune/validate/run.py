@@ -74,6 +74,8 @@ class Run(msgspec.Struct):
     stages: dict[str, Any]  # hwtune._native.Histogram by STAGES and END_TO_END
     #: end to end, one a window of equal length: shape (windows, buckets)
     windows: NDArray[np.uint32]
+    #: the same of each stage: shape (windows, STAGES, coarse buckets)
+    stage_windows: NDArray[np.uint32]
     window_s: float
     tick_queue: Queue
     order_queue: Queue

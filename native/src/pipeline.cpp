@@ -200,6 +200,15 @@ Windows windows_of(nb::handle_t<Run> self) {
     return Windows(run.pipeline->ledger().windows.data(), {windows, hwtune::Histogram::buckets()}, self);
 }
 
+using StageWindows = nb::ndarray<nb::numpy, const std::uint32_t, nb::ndim<3>, nb::c_contig>;
+
+StageWindows stage_windows_of(nb::handle_t<Run> self) {
+    const Run &run = nb::cast<Run &>(self);
+    const hwtune::detail::Ledger &ledger = run.pipeline->ledger();
+    return StageWindows(ledger.stage_windows.data(),
+                        {run.pipeline->plan().windows, ledger.stage.size(), hwtune::CoarseBuckets::count()}, self);
+}
+
 } // namespace
 
 void bind_pipeline(nb::module_ &module) {
@@ -216,6 +225,7 @@ void bind_pipeline(nb::module_ &module) {
         .def_prop_ro("started_ns", [](const Run &run) { return run.pipeline->started_ns(); })
         .def("result", &result_of)
         .def("windows", &windows_of)
+        .def("stage_windows", &stage_windows_of)
         .def("last_order", [](const Run &run) {
             const hwtune::OrderMessage &message = run.sink->last();
             return nb::bytes(reinterpret_cast<const char *>(message.data()), message.size());

@@ -100,6 +100,20 @@ TEST_CASE("a bucket index is in range for any value") {
     CHECK(Histogram::bucket_index(std::numeric_limits<std::uint64_t>::max()) == Histogram::buckets() - 1);
 }
 
+TEST_CASE("coarse buckets are one wide up to 127, then a 64th of their power of two, without a gap") {
+    CHECK(CoarseBuckets::count() == 2048);
+    for (std::uint64_t ns = 0; ns < 128; ++ns) {
+        CHECK(CoarseBuckets::index(ns) == ns);
+    }
+    CHECK(CoarseBuckets::index(129) == 128); // 128 and 129 share one
+    CHECK(CoarseBuckets::index(130) == 129);
+    CHECK(CoarseBuckets::index(255) == 191);
+    CHECK(CoarseBuckets::index(256) == 192);
+    CHECK(CoarseBuckets::index(259) == 192);
+    CHECK(CoarseBuckets::index((std::uint64_t{1} << 37U) - 1) == 2047);
+    CHECK(CoarseBuckets::index(~std::uint64_t{0}) == 2047);
+}
+
 TEST_CASE("figures of a hundred values, as HdrHistogram has them") {
     Histogram h;
     for (std::uint64_t i = 1; i <= 100; ++i) {

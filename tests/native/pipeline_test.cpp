@@ -114,7 +114,8 @@ struct TestClock {
 struct Simulation {
     Simulation(const PipelinePlan &plan, Engine &engine)
         : ticks(plan.tick_capacity), decisions(plan.order_capacity),
-          ledger{{}, {}, std::vector<std::uint32_t>(plan.windows * Histogram::buckets(), 0)},
+          ledger{{}, {}, std::vector<std::uint32_t>(plan.windows * Histogram::buckets(), 0),
+                 std::vector<std::uint32_t>(plan.windows * stages * CoarseBuckets::count(), 0)},
           generator(plan, board, ticks.producer()),
           compute(plan, board, engine, ticks.consumer(), decisions.producer()),
           orders(plan, board, sink, ledger, 1.0, decisions.consumer()) {
@@ -183,6 +184,8 @@ TEST_SUITE("pipeline") {
         }
         const std::vector<std::uint32_t> &windows = pipeline.ledger().windows;
         CHECK(std::accumulate(windows.begin(), windows.end(), std::uint64_t{0}) == result.completed);
+        const std::vector<std::uint32_t> &parts = pipeline.ledger().stage_windows;
+        CHECK(std::accumulate(parts.begin(), parts.end(), std::uint64_t{0}) == stages * result.completed);
         CHECK(weighted(result.batches) == result.due - result.tick_drops);
         CHECK(result.duration_s == doctest::Approx(0.09995)); // the last of 2,000 at 50 us
         CHECK(result.window_s == doctest::Approx(0.1 / 60));

@@ -86,6 +86,12 @@ def run(
             row += np.bincount(buckets.index_of(part.astype(np.int64)), minlength=buckets.COUNT).astype(
                 np.uint32
             )
+    by_stage = np.zeros((windows, len(STAGES), buckets.COARSE), dtype=np.uint32)
+    for place, name in enumerate(STAGES if windows else ()):
+        for row, part in zip(by_stage[:, place], np.array_split(stages[name], windows), strict=True):
+            row += np.bincount(
+                buckets.coarse_index_of(part.astype(np.int64)), minlength=buckets.COARSE
+            ).astype(np.uint32)
     values: dict[str, Any] = {
         "engine": "cpu",
         "arrivals": "poisson",
@@ -106,6 +112,7 @@ def run(
             END_TO_END: histogram(whole),
         },
         "windows": counts,
+        "stage_windows": by_stage,
         "window_s": 10.0 / max(windows, 1),
         "tick_queue": Queue(4096, 7, 0),
         "order_queue": Queue(4096, 2, 0),

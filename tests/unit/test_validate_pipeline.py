@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from hwtune.errors import ToolError
+from hwtune.validate import buckets
 from hwtune.validate.pipeline import TICK_FIELDS, Plan, Progress, Stall, run
 from hwtune.validate.run import END_TO_END, ROLES, STAGES
 
@@ -59,6 +60,8 @@ def test_a_run_accounts_for_every_tick(clock: object, engine: object) -> None:
     assert found.windows.shape[0] == 60
     assert int(found.windows.sum()) == found.completed
     assert not found.windows.flags.writeable
+    assert found.stage_windows.shape == (60, len(STAGES), buckets.COARSE)
+    assert set(found.stage_windows.sum(axis=(0, 2))) == {found.completed}
     assert sum(rows * times for rows, times in found.batches.items()) == 2000 - found.tick_queue.dropped
     assert found.duration_s == pytest.approx(0.1999, abs=1e-4)
     assert found.cpus == some_cpus()

@@ -525,7 +525,8 @@ class ComputeStage {
 struct Ledger {
     std::array<Histogram, stages> stage;
     Histogram end_to_end;
-    std::vector<std::uint32_t> windows; // end to end: windows x Histogram::buckets()
+    std::vector<std::uint32_t> windows;       // end to end: windows x Histogram::buckets()
+    std::vector<std::uint32_t> stage_windows; // windows x stages x CoarseBuckets::count()
 };
 
 class OrderStage {
@@ -600,8 +601,10 @@ class OrderStage {
     void record(std::uint64_t sequence, const std::array<std::uint64_t, stamps> &at) noexcept {
         const std::uint64_t whole = ns(at.front(), at.back());
         ledger_.end_to_end.record(whole);
+        std::array<std::uint64_t, stages> spent{};
         for (std::size_t i = 0; i < stages; ++i) {
-            ledger_.stage[i].record(ns(at[i], at[i + 1]));
+            spent[i] = ns(at[i], at[i + 1]);
+            ledger_.stage[i].record(spent[i]);
         }
         if (!measuring_) {
             return;
@@ -609,6 +612,9 @@ class OrderStage {
         const auto window = std::min(
             static_cast<std::size_t>(static_cast<double>(at.front() - board_.measured) / window_ticks_), windows_ - 1);
         ++ledger_.windows[window * Histogram::buckets() + Histogram::bucket_index(whole)];
+        for (std::size_t i = 0; i < stages; ++i) {
+            ++ledger_.stage_windows[(window * stages + i) * CoarseBuckets::count() + CoarseBuckets::index(spent[i])];
+        }
         board_.completed.set(++completed_);
         if (whole > threshold_ns_) {
             keep({sequence, at});
@@ -708,6 +714,7 @@ class Pipeline {
         board_.ns_per_tick = clock_.ns_per_tick;
         board_.ticks_per_ns = 1.0 / clock_.ns_per_tick;
         ledger_.windows.assign(plan_.windows * Histogram::buckets(), 0);
+        ledger_.stage_windows.assign(plan_.windows * stages * CoarseBuckets::count(), 0);
         generator_ = std::make_unique<detail::GeneratorStage>(plan_, board_, ticks_.producer());
         compute_ = std::make_unique<detail::ComputeStage>(plan_, board_, engine, ticks_.consumer(), decisions_.producer());
         orders_ = std::make_unique<detail::OrderStage>(plan_, board_, sink, ledger_, clock_.ns_per_tick,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hwtune.validate import buckets
 from hwtune.validate import budget as budgets
 from hwtune.validate.results import Attribution, OutlierCause, judge
 from hwtune.validate.run import END_TO_END, STAGES, Queue
@@ -24,6 +25,10 @@ def test_percentiles_are_microseconds_of_the_histograms():
         # uniform within 5 % of the usual: P50 the middle, P99 at 0.98 of the way up
         assert found.stages[name].p50_us == pytest.approx(usual / 1000, rel=0.02)
         assert found.stages[name].p99_us == pytest.approx(usual * 1.049 / 1000, rel=0.02)
+        # every window is alike: the interval is as narrow as the coarse buckets let it
+        low, high = found.stages[name].p99_low_us, found.stages[name].p99_high_us
+        assert low <= found.stages[name].p99_us <= high
+        assert high / low < 1.05
     whole = found.end_to_end
     assert whole.count == 100_000
     assert whole.p50_us == pytest.approx(USUAL_US, rel=0.01)
@@ -31,6 +36,27 @@ def test_percentiles_are_microseconds_of_the_histograms():
     assert whole.mean_us == pytest.approx(USUAL_US, rel=0.01)
     assert whole.p99_low_us <= whole.p99_us <= whole.p99_high_us
     assert whole.unknown == {}
+
+
+def test_the_interval_of_a_stage_is_of_its_own_windows():
+    """A tenth of the time one stage is slow, and the others are as ever: its P99 is anywhere between, or not
+    there at all; theirs is known as well as before."""
+    run = runs.run(late={"order": 50_000}, late_share=0.011)
+    # all that was slow came in five of the hundred windows
+    place = STAGES.index("order")
+    slow = run.stage_windows[:, place, buckets.coarse_index_of(np.array([10_000]))[0] :].copy()
+    run.stage_windows[:, place, buckets.coarse_index_of(np.array([10_000]))[0] :] = 0
+    run.stage_windows[:5, place, -slow.shape[1] :] += (slow.sum(axis=0) // 5).astype(np.uint32)
+    found = judge(run, runs.placement(), runs.budget())
+    order, other = found.stages["order"], found.stages["inference"]
+    assert order.p99_low_us < 1 and order.p99_high_us > 40
+    assert other.p99_high_us / other.p99_low_us < 1.05
+
+
+def test_a_short_run_has_no_interval_of_its_stages():
+    found = results(windows=3)
+    assert found.stages["order"].p99_low_us is None
+    assert "windows" in found.stages["order"].p99_unknown
 
 
 def test_percentiles_that_too_few_ticks_carry_are_null_with_a_reason():

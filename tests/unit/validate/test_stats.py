@@ -46,6 +46,16 @@ def test_what_is_longer_goes_to_the_last_bucket():
     assert buckets.index_of(np.array([2**40]))[0] == buckets.COUNT - 1
 
 
+def test_coarse_buckets_are_a_64th_wide():
+    low, high = buckets.coarse()
+    assert len(low) == len(high) == buckets.COARSE == 2048
+    # one wide up to 127, two up to 255, ... and the last power of two ends at 2^37 - 1
+    assert (low[127], high[127], low[128], high[128]) == (127, 127, 128, 129)
+    assert (low[192], high[192], low[2047], high[2047]) == (256, 259, 127 << 30, (1 << 37) - 1)
+    assert (low[1:] == high[:-1] + 1).all()
+    assert list(buckets.coarse_index_of(np.array([0, 129, 130, 2**40]))) == [0, 128, 129, 2047]
+
+
 # -- percentiles -------------------------------------------------------------------------------
 
 
