@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+using hwtune::CoarseBuckets;
 using hwtune::Histogram;
 
 namespace {
