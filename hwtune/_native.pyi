@@ -6,6 +6,7 @@ It may be missing (a box without a compiler), so it is imported where it is used
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any, Literal, final
 
 import numpy as np
@@ -289,7 +290,6 @@ class FeatureWindow:
     ) -> NDArray[np.float64]:
         """The same before it is rounded to float32."""
 
-@final
 class Engine:
     """What turns feature rows into scores from 0 to 1. Made by a function below, run by the pipeline."""
 
@@ -342,6 +342,95 @@ def make_onnx_engine(model: str, library: str, max_batch: int) -> Engine:
         ValueError: max_batch is not 1 to 1,024.
         RuntimeError: the library or the model can't be used, as one sentence.
     """
+
+@final
+class GpuDevice:
+    """A GPU's primary context, held; engines on it share it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def pci(self) -> str:
+        """0000:07:00.0"""
+    @property
+    def capability(self) -> tuple[int, int]: ...
+    @property
+    def driver(self) -> int:
+        """The newest CUDA that the driver serves: 12040 is 12.4."""
+    @property
+    def multiprocessors(self) -> int: ...
+    @property
+    def l2_bytes(self) -> int: ...
+    @property
+    def memory_bytes(self) -> int: ...
+
+def make_gpu_device(ordinal: int = 0, library: str = "libcuda.so.1") -> GpuDevice:
+    """By CUDA's own numbers (CUDA_VISIBLE_DEVICES).
+
+    Raises:
+        RuntimeError: no driver, one that is too old, no GPU, or one that can't be had; one sentence.
+        ValueError: no GPU of that number.
+    """
+
+@final
+class GpuEngine(Engine):
+    """Batches as CUDA graphs, one a size and a slot: native/include/hwtune/gpu_engine.hpp."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of each graph; a batch takes the first that holds it."""
+    @property
+    def launch(self) -> Histogram:
+        """Nanoseconds in the calls that launch a batch, since the measured section began."""
+    @property
+    def wait(self) -> Histogram:
+        """Nanoseconds from then until its answer was seen."""
+    def profile(self, rows: int, rounds: int) -> list[tuple[float, float, float]]:
+        """Microseconds on the GPU, by its own clock: copy in, compute, copy out; not while a pipeline runs.
+
+        Raises:
+            ValueError: rows are not 1 to max_batch.
+            RuntimeError: the GPU failed.
+        """
+
+def make_kernel_engine(
+    device: GpuDevice,
+    clock: Clock,
+    *,
+    image: bytes,
+    kernel: str,
+    parameters: bytes,
+    threads: int,
+    name: str,
+    sizes: list[int],
+    streams: int = 1,
+    deadline_s: float = 2.0,
+    near_cpu: int = -1,
+) -> GpuEngine:
+    """One kernel of a loadable image: a block of `threads` a row, of (rows, scores, parameters).
+
+    `near_cpu`: pinned memory comes from its node; -1 leaves that to where this thread is.
+
+    Raises:
+        RuntimeError: the driver refuses something, or the GPU does not answer; one sentence.
+        ValueError: sizes are not 1 to 1,024 in ascending order, streams not 1 to 16.
+        OSError: no such CPU.
+    """
+
+def make_call_engine(
+    device: GpuDevice,
+    clock: Clock,
+    *,
+    enqueue: Callable[[int, int, int, int, int], object],
+    name: str,
+    sizes: list[int],
+    streams: int = 1,
+    deadline_s: float = 2.0,
+    near_cpu: int = -1,
+) -> GpuEngine:
+    """`enqueue(stream, slot, rows, input, output)` puts the model on a stream and waits for nothing: it is
+    called once as it is and once in a capture, for each size and slot. Raises what make_kernel_engine does,
+    and what `enqueue` does."""
 
 @final
 class Pipeline:

@@ -7,6 +7,7 @@
 void bind_drive(nanobind::module_ &module);
 void bind_engine(nanobind::module_ &module);
 void bind_features(nanobind::module_ &module);
+void bind_gpu(nanobind::module_ &module);
 void bind_histogram(nanobind::module_ &module);
 void bind_pipeline(nanobind::module_ &module);
 void bind_queue(nanobind::module_ &module);

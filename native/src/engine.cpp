@@ -65,6 +65,7 @@ std::unique_ptr<Engine> make_onnx_engine(const std::string &model, const std::st
 
 // One batch after another through slot 0.
 void score(Engine &engine, const float *rows, std::size_t count, float *scores) {
+    engine.attach();
     while (count > 0) {
         const std::size_t batch = std::min(count, engine.max_batch());
         std::copy_n(rows, batch * feature_width, engine.input(0));

@@ -126,6 +126,7 @@ NB_MODULE(_native, module) {
     bind_queue(module);
     bind_features(module);
     bind_engine(module);
+    bind_gpu(module); // engines too
     bind_pipeline(module);
     bind_drive(module);
 }

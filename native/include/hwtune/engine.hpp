@@ -31,6 +31,11 @@ class Engine {
     // max_batch() scores from 0 to 1; valid from the poll that says done until the slot's next submit.
     [[nodiscard]] virtual const float *output(std::size_t slot) const noexcept = 0;
 
+    // Once on the thread that submits and polls, before it does. What goes wrong is told by poll().
+    virtual void attach() noexcept {}
+    // The measured section begins: figures of the engine's own begin anew.
+    virtual void measured() noexcept {}
+
     // The hot path: no allocation, no lock, no system call of their own.
     virtual void submit(std::size_t slot, std::size_t rows) noexcept = 0;
     [[nodiscard]] virtual Status poll(std::size_t slot) noexcept = 0;

@@ -357,7 +357,7 @@ class ComputeStage {
         }
     }
 
-    void prepare() noexcept {}
+    void prepare() noexcept { engine_.attach(); }
 
     template <class Counter> bool step(Counter &counter, ThreadAccount &account) {
         const bool came_back = count_ > 0 && collect(counter);
@@ -479,6 +479,7 @@ class ComputeStage {
         measuring_ = true;
         waiting_.reset();
         features_ = FeatureWindow(); // a run with one seed gives the same scores, however long its warm-up was
+        engine_.measured();
         if (!account.begun()) {
             account.begin();
         }
