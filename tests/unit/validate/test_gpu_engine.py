@@ -111,7 +111,7 @@ made = engine(native.make_gpu_device(), sizes=[8])
 begun = time.perf_counter()
 made.infer(rows)
 whole = time.perf_counter() - begun
-tell(launches=made.launch.count, waits=made.wait.count, wait=made.wait.min, whole=whole,
+tell(launches=made.launch.count, waits=made.wait.count, wait=made.wait.value_at(0.5), whole=whole,
      launch=made.launch.min, parts=made.profile(8, 2), small=made.profile(1, 1))
 del made
 """,
@@ -121,7 +121,7 @@ del made
         "compute = 0",
     )
     assert (told["launches"], told["waits"]) == (5, 5)  # 40 rows in eights
-    # buckets of three digits; the copy's begin is a little before the launch's end
+    # from the launch's end, which may come late where others want the CPU too: so not of each
     assert told["wait"] >= 6_900_000
     assert told["whole"] >= 5 * 0.007
     assert told["launch"] < 6_900_000
@@ -307,7 +307,7 @@ plan = Plan(cpus={"generator": cpus[0], "compute": cpus[-1], "orders": cpus[-1]}
             duration_s=0.5, batch_limit=8)
 found = run(plan, made, clock)
 tell(due=found.due, completed=found.completed, failure=found.failure, waits=made.wait.count,
-     batches=sum(found.batches.values()), wait=made.wait.min, inference=found.stages["inference"].min)
+     batches=sum(found.batches.values()), wait=made.wait.value_at(0.5), inference=found.stages["inference"].min)
 del made, device
 """,
         "compute = 0",
