@@ -85,7 +85,12 @@ class Quiet(NamedTuple):
 
 @pytest.fixture(scope="module")
 def machine(running: Machine) -> Machine:
-    running.check("ip link set dev $(ls /sys/class/net | grep -v lo) up")
+    nic = running.check("ls /sys/class/net | grep -v lo").strip()
+    running.check(f"ip link set dev {nic} up")
+    # the emulated link is negotiated in real time, which an emulated CPU is late for
+    running.check(
+        f"for n in $(seq 600); do grep -q 1 /sys/class/net/{nic}/carrier && exit 0; sleep 0.1; done; exit 1"
+    )
     # strace has it loaded when it first names a socket; so that hwtune isn't suspected of it.
     running.check("modprobe netlink_diag")
     running.check("udevadm settle --timeout=60")
