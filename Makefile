@@ -12,7 +12,7 @@ export PYTHON
 help:
 	@echo 'make doctor   set up, then diagnose this machine (changes nothing on it)'
 	@echo 'make test     set up, then run every test that this machine can'
-	@echo 'make test-machine   all tests on a real Linux in QEMU (half an hour; make test runs those of apply)'
+	@echo 'make test-machine   all tests on a real Linux in QEMU (half an hour; make test runs those of doctor and apply)'
 	@echo 'make test-playbooks   the tests of the Ansible collection, alone (10 minutes)'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make bench    all benchmarks'
