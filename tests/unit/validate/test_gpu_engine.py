@@ -307,7 +307,8 @@ plan = Plan(cpus={"generator": cpus[0], "compute": cpus[-1], "orders": cpus[-1]}
             duration_s=0.5, batch_limit=8)
 found = run(plan, made, clock)
 tell(due=found.due, completed=found.completed, failure=found.failure, waits=made.wait.count,
-     batches=sum(found.batches.values()), wait=made.wait.value_at(0.5), inference=found.stages["inference"].min)
+     batches=sum(found.batches.values()), wait=made.wait.value_at(0.5),
+     inference=found.stages["inference"].min)
 del made, device
 """,
         "compute = 0",
