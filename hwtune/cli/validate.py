@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from hwtune.validate.arrivals import Arrivals
     from hwtune.validate.baseline import Baseline
     from hwtune.validate.budget import Budget
+    from hwtune.validate.gpu.results import Options
     from hwtune.validate.measure import Request
     from hwtune.validate.results import Results
 
 FORMATS = ("text", "json", "junit", "prometheus", "html")
-ENGINES = ("auto", "cpu", "null", "onnx")
+ENGINES = ("auto", "cpu", "cuda", "null", "onnx")
+_ON_GPU = ("cuda",)
 _RATE = 10_000.0
 _DURATION_S = 10.0
 _LONGEST_S = 7 * 86_400.0
@@ -58,10 +60,29 @@ def percent(text: str) -> float:
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="cpu: the embedded perceptron. onnx: your model, with --onnx. null: none, for the pipeline alone.",
+    help="cpu: the embedded perceptron; cuda: the same on a GPU. onnx: your model, with --onnx. null: none, "
+    "for the pipeline alone.",
 )
-@click.option("--onnx", metavar="FILE", help="Score with this ONNX model of 64 features (needs onnxruntime).")
+@click.option(
+    "--onnx",
+    metavar="FILE",
+    help="Score with this ONNX model of 64 features (needs onnxruntime).",
+)
 @click.option("--plan", metavar="FILE", help="Score with this TensorRT plan.")
+@click.option(
+    "--gpu", type=click.IntRange(0, 63), metavar="N", help="CUDA's number of the GPU.  [default: 0]"
+)
+@click.option(
+    "--streams",
+    type=click.IntRange(1, 16),
+    metavar="N",
+    help="Batches under way on the GPU at once.  [default: 1]",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(("fp32", "fp16", "int8")),
+    help="Of the embedded model on the GPU.  [default: fp32]",
+)
 @click.option("--rate", type=float, metavar="N", help=f"Ticks a second.  [default: {_RATE:,.0f}]")
 @click.option("--duration", metavar="TIME", help="How long to measure: 10s, 30m, 1h.  [default: 10s]")
 @click.option("--warmup", default="1s", show_default=True, metavar="TIME", help="Left out of all figures.")
@@ -103,6 +124,9 @@ def command(
     engine: str,
     onnx: str | None,
     plan: str | None,
+    gpu: int | None,
+    streams: int | None,
+    precision: str | None,
     rate: float | None,
     duration: str | None,
     warmup: str,
@@ -125,7 +149,10 @@ def command(
     """
     import time
 
+    from msgspec import structs
+
     name = _engine(engine, onnx, plan)
+    on_gpu = _gpu(name, gpu, streams, precision)
     limit_pct = percent(max_regression)
     from hwtune.validate import arrivals as sources
     from hwtune.validate import budget as budgets
@@ -133,9 +160,10 @@ def command(
 
     targets = budgets.load(budget, sla_us)
     source = sources.load(arrivals, rate, _RATE)
-    model = measure.model_digest(onnx)
+    model = measure.model_digest(plan if onnx is None else onnx)
     earlier = _baseline(baseline, name, model, source)
     request = _request(name, onnx, source, duration, warmup, seed, cpus, _threshold(outlier_us), targets)
+    request = structs.replace(request, plan=plan, gpu=on_gpu)
     need_output(output)
     started = time.time()
     results = _measured(request, targets)
@@ -151,7 +179,9 @@ def command(
 def _engine(engine: str, onnx: str | None, plan: str | None) -> str:
     """The engine's name; what auto comes to is known before anything is measured."""
     if plan is not None or engine == "tensorrt":
-        raise UsageError("this version of hwtune has no TensorRT engine yet; use --engine cpu or --onnx FILE")
+        raise UsageError(
+            "this version of hwtune has no TensorRT engine yet; use --engine cuda or --engine cpu"
+        )
     if engine not in ENGINES:
         from difflib import get_close_matches
 
@@ -165,6 +195,16 @@ def _engine(engine: str, onnx: str | None, plan: str | None) -> str:
     if onnx is not None:
         return "onnx"
     return "cpu" if engine == "auto" else engine
+
+
+def _gpu(engine: str, index: int | None, streams: int | None, precision: str | None) -> Options:
+    given = {"--gpu": index, "--streams": streams, "--precision": precision}
+    named = next((option for option, value in given.items() if value is not None), None)
+    if named is not None and engine not in _ON_GPU:
+        raise UsageError(f"{named} is for engines on a GPU ({', '.join(_ON_GPU)}), not for --engine {engine}")
+    from hwtune.validate.gpu.results import Options
+
+    return Options(index or 0, streams or 1, precision or "fp32")
 
 
 def _threshold(outlier_us: float | None) -> float:

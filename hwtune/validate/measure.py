@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from hwtune.errors import ToolError, UsageError
 from hwtune.validate.arrivals import Arrivals
+from hwtune.validate.gpu.results import Options
 from hwtune.validate.placement import Placement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hwtune._native import Engine
+    from hwtune._native import Clock, Engine
     from hwtune.tracing import Watch
+    from hwtune.validate.gpu.engines import OnGpu
     from hwtune.validate.pipeline import Plan, Progress
     from hwtune.validate.results import Attribution
     from hwtune.validate.run import Run
@@ -30,8 +33,8 @@ _DRAIN_S = 0.5
 
 
 class Request(msgspec.Struct, frozen=True):
-    """``engine``: cpu, null or onnx. ``outlier_us``: 0 takes twice the P99 of the warm-up, ``sla_us`` at
-    most."""
+    """``engine``: cpu, null, onnx, cuda or tensorrt. ``plan`` and ``gpu`` are for the last two.
+    ``outlier_us``: 0 takes twice the P99 of the warm-up, ``sla_us`` at most."""
 
     engine: str
     onnx: str | None
@@ -42,6 +45,8 @@ class Request(msgspec.Struct, frozen=True):
     placement: Placement
     outlier_us: float
     sla_us: float
+    plan: str | None = None
+    gpu: Options = Options()
 
 
 def measure(request: Request, shown: Callable[[float], None] | None = None) -> tuple[Run, Attribution]:
@@ -52,12 +57,21 @@ def measure(request: Request, shown: Callable[[float], None] | None = None) -> t
         raise ToolError(f"the native module, which measures, is not there: {error}") from None
     from hwtune.tracing import watch
     from hwtune.validate import pipeline
+    from hwtune.validate.gpu import engines
+    from hwtune.validate.gpu.clocks import Sampler
+    from hwtune.validate.gpu.results import tell
 
     clock = _native.make_clock()
-    engine = make_engine(request.engine, request.onnx)
+    on_gpu = _on_gpu(request, clock)
+    engine = make_engine(request.engine, request.onnx) if on_gpu is None else on_gpu.engine
+    apart = None if on_gpu is None else engines.difference(on_gpu)
+    sampler = nullcontext() if on_gpu is None else Sampler(on_gpu.device.pci, request.placement.rest)
     with watch(sorted(set(request.placement.cpus.values())), clock) as watched:
         look = _Look(watched, shown)
-        run = pipeline.run(_plan(request), engine, clock, look, look.begin)
+        with sampler as sampled:
+            run = pipeline.run(_plan(request), engine, clock, look, look.begin)
+    if on_gpu is not None and sampled is not None:
+        run.gpu = tell(on_gpu, run, apart, sampled.told())
     from hwtune.validate.attributed import attributed
 
     return run, attributed(watched.recording, run, look.threads, _is_virtual())
@@ -82,6 +96,15 @@ def _plan(request: Request) -> Plan:
         batch_limit=_BATCH,
         windows=_WINDOWS,
     )
+
+
+def _on_gpu(request: Request, clock: Clock) -> OnGpu | None:
+    from hwtune.validate.gpu import engines
+
+    if request.engine not in engines.NAMES:
+        return None
+    near = request.placement.cpus["compute"]
+    return engines.make(request.engine, request.onnx, request.plan, request.gpu, _BATCH, near, clock)
 
 
 def make_engine(name: str, onnx: str | None) -> Engine:

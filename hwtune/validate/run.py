@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from hwtune.validate.gpu.results import GpuRun
+
 # The stages in the order of the way, each from one stamp to the next; their sum is end to end.
 STAGES = ("generate", "tick-queue", "features", "inference", "order-queue", "order")
 END_TO_END = "end-to-end"
@@ -91,3 +93,4 @@ class Run(msgspec.Struct):
     memory_locked: bool = False
     memory_why: str = ""
     failure: str = ""  # the engine's, where it ended the run
+    gpu: GpuRun | None = None  # of an engine on a GPU

@@ -181,6 +181,23 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **out)
     return status == NOT_SUPPORTED ? SUCCESS : status;
 }
 
+/* NVML takes the domain with four or eight digits; the scenario has eight. */
+int nvmlDeviceGetHandleByPciBusId_v2(const char *bus, void **out)
+{
+    int status, gpus = 0;
+    const char *value = get(&status, "gpus");
+    if (status == SUCCESS)
+        gpus = atoi(value);
+    for (int index = 0; index < gpus; index++) {
+        value = get(&status, "gpu%d.pci", index);
+        if (status == SUCCESS && strlen(value) >= strlen(bus) && !strcmp(value + strlen(value) - strlen(bus), bus)) {
+            *out = (void *)(intptr_t)(index + 1);
+            return SUCCESS;
+        }
+    }
+    return 6; /* not found */
+}
+
 struct pci_info {
     char legacy[16];
     uint32_t domain, bus, device, id, subsystem;

@@ -10,6 +10,7 @@ from hwtune import __version__
 from hwtune.report.digest import moment
 from hwtune.report.published import SCHEMA_VERSION, Tool
 from hwtune.validate.baseline import Comparison
+from hwtune.validate.gpu.results import GpuRun
 from hwtune.validate.hdr import counts_to_base64, to_base64
 from hwtune.validate.placement import Placement
 from hwtune.validate.reading import Reading
@@ -150,6 +151,7 @@ class ValidateReport(msgspec.Struct):
     reading: list[Reading]
     histograms: dict[str, str]
     windows: Windows
+    gpu: GpuRun | None = None
 
 
 def publish(results: Results, about: About) -> ValidateReport:
@@ -204,4 +206,5 @@ def publish(results: Results, about: About) -> ValidateReport:
         reading=results.readings,
         histograms={name: to_base64(histogram) for name, histogram in run.stages.items()},
         windows=Windows(run.window_s, [counts_to_base64(row.tolist()) for row in run.windows]),
+        gpu=run.gpu,
     )

@@ -152,6 +152,10 @@ def entries(results: Results) -> list[Entry]:
     found.append(_queues(run))
     if run.batches:
         found.append(Entry("batches", "", _batches(run)))
+    if run.gpu is not None:
+        from hwtune.report.validation.gpu import sentences
+
+        found += [Entry(*told) for told in sentences(run.gpu)]
     found.append(_drift(results))
     refused = f"{run.orders_sent:,} sent with the warm-up's, {run.orders_failed:,} refused by the sink."
     found.append(Entry("orders", "warning" if run.orders_failed else "", refused))
