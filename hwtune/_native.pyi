@@ -363,6 +363,8 @@ class GpuDevice:
     def l2_bytes(self) -> int: ...
     @property
     def memory_bytes(self) -> int: ...
+    def make_current(self) -> None:
+        """For this thread: the runtime API, and so TensorRT, takes the GPU from there."""
 
 def make_gpu_device(ordinal: int = 0, library: str = "libcuda.so.1") -> GpuDevice:
     """By CUDA's own numbers (CUDA_VISIBLE_DEVICES).

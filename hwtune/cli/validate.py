@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from hwtune.validate.results import Results
 
 FORMATS = ("text", "json", "junit", "prometheus", "html")
-ENGINES = ("auto", "cpu", "cuda", "null", "onnx")
-_ON_GPU = ("cuda",)
+ENGINES = ("auto", "cpu", "cuda", "null", "onnx", "tensorrt")
+_ON_GPU = ("cuda", "tensorrt")
 _RATE = 10_000.0
 _DURATION_S = 10.0
 _LONGEST_S = 7 * 86_400.0
@@ -60,13 +60,13 @@ def percent(text: str) -> float:
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="cpu: the embedded perceptron; cuda: the same on a GPU. onnx: your model, with --onnx. null: none, "
-    "for the pipeline alone.",
+    help="cpu: the embedded perceptron; cuda, tensorrt: the same on a GPU. onnx: your model, with --onnx. "
+    "null: none, for the pipeline alone. auto: as --plan or --onnx say, else cpu.",
 )
 @click.option(
     "--onnx",
     metavar="FILE",
-    help="Score with this ONNX model of 64 features (needs onnxruntime).",
+    help="Score with this ONNX model of 64 features (needs onnxruntime, or --engine tensorrt).",
 )
 @click.option("--plan", metavar="FILE", help="Score with this TensorRT plan.")
 @click.option(
@@ -178,22 +178,23 @@ def command(
 
 def _engine(engine: str, onnx: str | None, plan: str | None) -> str:
     """The engine's name; what auto comes to is known before anything is measured."""
-    if plan is not None or engine == "tensorrt":
-        raise UsageError(
-            "this version of hwtune has no TensorRT engine yet; use --engine cuda or --engine cpu"
-        )
     if engine not in ENGINES:
         from difflib import get_close_matches
 
         near = get_close_matches(engine, ENGINES, n=1)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(ENGINES)}"
         raise UsageError(f"there is no engine {engine[:40]!r}; {hint}")
-    if onnx is not None and engine not in ("auto", "onnx"):
+    if plan is not None and (onnx is not None or engine not in ("auto", "tensorrt")):
+        other = "--onnx" if onnx is not None else f"--engine {engine}"
+        raise UsageError(f"--plan does not go with {other}")
+    if onnx is not None and engine not in ("auto", "onnx", "tensorrt"):
         raise UsageError(f"--onnx does not go with --engine {engine}")
     if onnx is None and engine == "onnx":
         raise UsageError("--engine onnx needs a model: --onnx FILE")
+    if plan is not None:
+        return "tensorrt"
     if onnx is not None:
-        return "onnx"
+        return "onnx" if engine == "auto" else engine
     return "cpu" if engine == "auto" else engine
 
 

@@ -114,6 +114,8 @@ void bind_gpu(nb::module_ &module) {
         .def_prop_ro("driver", [](const Device &device) { return device.info().driver; })
         .def_prop_ro("multiprocessors", [](const Device &device) { return device.info().multiprocessors; })
         .def_prop_ro("l2_bytes", [](const Device &device) { return device.info().l2_bytes; })
+        .def("make_current",
+             [](const Device &device) { device.driver().check(device.make_current(), "cuCtxSetCurrent"); })
         .def_prop_ro("memory_bytes", [](const Device &device) { return device.info().memory_bytes; });
     nb::class_<GpuEngine, hwtune::Engine>(module, "GpuEngine")
         .def_prop_ro("sizes", &GpuEngine::sizes)

@@ -10,7 +10,7 @@ from hwtune.validate.gpu.results import Options
 if TYPE_CHECKING:
     from hwtune._native import Clock, GpuDevice, GpuEngine
 
-NAMES = ("cuda",)
+NAMES = ("cuda", "tensorrt")
 #: Largest difference from the CPU engine that counts as equal, by precision. INT8 promises none.
 TOLERANCE = {"fp32": 1e-5, "fp16": 1e-3, "int8": None}
 _ROWS = 256  # scored by both
@@ -34,6 +34,12 @@ def make(
     name: str, onnx: str | None, plan: str | None, options: Options, batch: int, near_cpu: int, clock: Clock
 ) -> OnGpu:
     """``batch``: rows at most. Raises ``UsageError``, ``ToolError``, one sentence each."""
+    if name == "tensorrt":
+        from hwtune.validate.gpu import tensorrt
+
+        tensorrt.installed()
+        device = open_device(options.index)
+        return tensorrt.tensorrt_engine(device, options, onnx, plan, batch, near_cpu, clock)
     from hwtune.validate.gpu.cuda import cuda_engine
 
     return cuda_engine(open_device(options.index), options, batch, near_cpu, clock)
