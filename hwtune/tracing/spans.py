@@ -124,6 +124,7 @@ class _Builder:
         self.begin, self.end = begin, end
         self.time = np.clip(context.ticks(events.time), begin, end)
         self.left_out = events.garbled
+        self._untold: list[tuple[int, int]] = []  # from when to when the task is not known
         self._order = np.argsort(events.type, kind="stable")
         self._sorted = events.type[self._order]
 
@@ -263,31 +264,79 @@ class _Builder:
         return np.array([self.names.number(label) for label in labels], np.int32)
 
     def _tasks(self) -> _Part:
-        """Which task had the CPU. Before the first switch of a stretch without losses it was its prev."""
+        """Which task had the CPU. Before the first switch of a stretch without losses it was its prev.
+
+        Kernels have been seen to leave a switch out (6.18, one in some thousands): each event tells which
+        task it stopped, and where that is another one than the last switch brought, the task before is known
+        to have been there up to the event before, and nothing is known of the time in between."""
         chosen = self._of(catalogue.SWITCH)
         if not len(chosen):
             return _nothing(kinds.SWITCH)
-        pid = self._column(catalogue.SWITCH, "next_pid", chosen)
-        previous = self._column(catalogue.SWITCH, "prev_pid", chosen)
-        state = self._column(catalogue.SWITCH, "prev_state", chosen)
-        epoch = self.events.epoch[chosen]
+        next_pid = self._column(catalogue.SWITCH, "next_pid", chosen)
+        current, missed = self._unannounced(chosen, next_pid)
+        alone = np.setdiff1d(missed, chosen)
+        places = np.concatenate((chosen, alone))
+        order = np.argsort(places, kind="stable")
+        places = places[order]
+        pid = np.concatenate((next_pid, current[alone]))[order]
+        name = np.concatenate((self._switch_names(chosen, next_pid), self._names_of(alone, chosen, current)))[
+            order
+        ]
+        epoch = self.events.epoch[places]
         opens = np.concatenate(([True], epoch[1:] != epoch[:-1]))
         first, last = self._bounds()
-        following = np.append(self.time[chosen][1:], 0)
-        until = np.where(np.concatenate((opens[1:], [True])), last[epoch], following)
-        name = self._task_names("next_comm", pid, chosen)
-        throttled = (pid == 0) & (previous != 0) & (state & _STATE == 0)
-        name[throttled] = self.names.number(THROTTLED)
+        # where the one before it was last seen
+        left = self.time[np.where(np.isin(places, missed), places - 1, places)]
+        until = np.where(np.append(opens[1:], True), last[epoch], np.append(left[1:], 0))
         # the one that was there before
         begun = np.nonzero(opens)[0]
-        before = self._task_names("prev_comm", previous[begun], chosen[begun])
+        earlier = np.where(np.isin(places[begun], missed), places[begun] - 1, places[begun])
         return _Part(
-            np.concatenate((first[epoch[begun]], self.time[chosen])),
-            np.concatenate((self.time[chosen][begun], until)),
+            np.concatenate((first[epoch[begun]], self.time[places])),
+            np.concatenate((left[begun], until)),
             kinds.SWITCH,
-            np.concatenate((before, name)),
-            np.concatenate((previous[begun], pid)),
+            np.concatenate((self._names_of(earlier, chosen, current), name)),
+            np.concatenate((current[earlier], pid)),
         )
+
+    def _switch_names(self, chosen: Ints, pid: Ints) -> NDArray[np.int32]:
+        previous = self._column(catalogue.SWITCH, "prev_pid", chosen)
+        state = self._column(catalogue.SWITCH, "prev_state", chosen)
+        name = self._task_names("next_comm", pid, chosen)
+        name[(pid == 0) & (previous != 0) & (state & _STATE == 0)] = self.names.number(THROTTLED)
+        return name
+
+    def _unannounced(self, chosen: Ints, next_pid: Ints) -> tuple[Ints, Ints]:
+        """Of each event the task that it stopped (a switch's prev), and the places of those that stopped
+        another one than had the CPU after the event before."""
+        count = len(self.events.at)
+        words = self.events.words[np.where(self.events.size > 1, self.events.at + 1, self.events.at)]
+        current = words.astype(np.int32).astype(np.int64)
+        after = current.copy()
+        after[chosen] = next_pid
+        # in an interrupt in the middle of a switch (an NMI) the task before is still the current one
+        late = chosen[chosen < count - 1] + 1
+        together = self.events.epoch[late] == self.events.epoch[late - 1]
+        late = late[together & ~np.isin(late, chosen) & (current[late] == current[late - 1])]
+        after[late] = current[late] = after[late - 1]
+        missed = (
+            np.nonzero((after[:-1] != current[1:]) & (self.events.epoch[:-1] == self.events.epoch[1:]))[0] + 1
+        )
+        self._untold = [(int(self.time[place - 1]), int(self.time[place])) for place in missed]
+        return current, missed
+
+    def _names_of(self, places: Ints, chosen: Ints, current: Ints) -> NDArray[np.int32]:
+        """The names of the tasks that these events stopped: the next switch away from one tells its own."""
+        if not len(places):
+            return np.zeros(0, np.int32)
+        away = np.searchsorted(chosen, places)
+        known = away < len(chosen)
+        known[known] = current[chosen[away[known]]] == current[places[known]]
+        name = np.empty(len(places), np.int32)
+        name[known] = self._task_names("prev_comm", current[places[known]], chosen[away[known]])
+        others = current[places[~known]]
+        name[~known] = self._numbers([f"PID {pid}" if pid else _IDLE for pid in others])
+        return name
 
     def _bounds(self) -> tuple[Ints, Ints]:
         """When each stretch without losses begins and ends, by its number (epochs may begin at 1)."""
@@ -440,6 +489,7 @@ class _Builder:
             found.append((self.begin, int(time[0])))
         for i in np.nonzero(np.diff(epoch))[0]:
             found.append((int(time[i]), int(time[i + 1])))
+        found = sorted(found + [hole for hole in self._untold if hole[0] < hole[1]])
         return np.array(found, np.int64).reshape(-1, 2)
 
 

@@ -237,7 +237,7 @@ def test_no_span_reaches_over_lost_events():
     records = [
         irq(2000, 0)[0],
         *switch(2500, (HOT, "hot"), 0, (50, "other")),
-        irq(0, 6000)[1],  # of another interrupt: two events between them are missing
+        irq(0, 6000, pid=60)[1],  # of another interrupt: two events between them are missing
         *switch(7000, (60, "third"), 1, (HOT, "hot")),
     ]
     trace, table = traced(records, lost=4, per_page=2, missed=frozenset((1,)))
@@ -248,6 +248,58 @@ def test_no_span_reaches_over_lost_events():
         (7000, END, "switch", "hot"),
     ]
     assert trace.lost.tolist() == [[2500, 6000]]
+
+
+def test_a_switch_that_the_kernel_left_out():
+    """The interrupt at 3000 stopped the worker, the fault at 3500 was another task's: who left whom in
+    between is not known, and the CPU is neither the worker's nor the other's until then."""
+    records = [
+        *switch(2000, (HOT, "hot"), 0, (70, "worker")),
+        *irq(3000, 3010, pid=70),
+        Record(3500, "exceptions:page_fault_user", 60, (0, 0, 0)),
+        *switch(4000, (60, "third"), 1, (HOT, "hot")),
+        # one is left out at the end too: nobody tells its name
+        *irq(5000, 5010, pid=88),
+    ]
+    trace, table = traced(records)
+    assert [row[:5] for row in table if row[2] == "switch"] == [
+        (BEGIN, 2000, "switch", "hot", HOT),
+        (2000, 3010, "switch", "worker", 70),
+        (3500, 4000, "switch", "third", 60),
+        (4000, 4000, "switch", "hot", HOT),
+        (5000, END, "switch", "PID 88", 88),
+    ]
+    assert trace.lost.tolist() == [[3010, 3500], [4000, 5000]]
+    assert (trace.events_lost, trace.left_out) == (0, 0)
+
+
+def test_two_switches_with_one_left_out_between_them():
+    records = [
+        *switch(2000, (HOT, "hot"), 0, (70, "worker")),
+        *switch(4000, (60, "third"), 1, (HOT, "hot")),
+    ]
+    trace, table = traced(records)
+    assert short(table) == [
+        (BEGIN, 2000, "switch", "hot"),
+        (2000, 2000, "switch", "worker"),
+        (4000, END, "switch", "hot"),
+    ]
+    assert trace.lost.tolist() == [[2000, 4000]]
+
+
+def test_an_interrupt_in_the_middle_of_a_switch_is_no_missing_one():
+    """An NMI right behind the event still finds the task before."""
+    records = [
+        *switch(2000, (HOT, "hot"), 0, (70, "worker")),
+        Record(2001, "nmi:nmi_handler", HOT, (0, 500, 1)),
+        *irq(3000, 3010, pid=70),
+    ]
+    trace, table = traced(records)
+    assert [row for row in short(table) if row[2] == "switch"] == [
+        (BEGIN, 2000, "switch", "hot"),
+        (2000, END, "switch", "worker"),
+    ]
+    assert trace.lost.tolist() == []
 
 
 def test_the_oldest_events_were_overwritten():
