@@ -7,13 +7,14 @@ ARGS ?=
 PYTHON ?= python3
 export PYTHON
 
-.PHONY: help doctor test test-machine test-playbooks lint bench docs setup clean
+.PHONY: help doctor test test-machine test-gpu test-playbooks lint bench docs setup clean
 
 help:
 	@echo 'make doctor   set up, then diagnose this machine (changes nothing on it)'
 	@echo 'make test     set up, then run every test that this machine can'
 	@echo 'make test-machine   all tests on a real Linux in QEMU (half an hour; make test runs those of doctor and apply)'
 	@echo 'make test-playbooks   the tests of the Ansible collection, alone (10 minutes)'
+	@echo 'make test-gpu   the tests on a real GPU, where there is one (not part of make test)'
 	@echo 'make lint     ruff and mypy'
 	@echo 'make bench    all benchmarks'
 	@echo 'make docs     write the generated pages of docs/'
@@ -31,6 +32,10 @@ test:
 test-machine:
 	@scripts/setup dev
 	@scripts/test-machine $(ARGS)
+
+test-gpu:
+	@scripts/setup dev
+	@scripts/test-gpu $(ARGS)
 
 test-playbooks:
 	@scripts/setup dev

@@ -351,6 +351,30 @@ int cuGetErrorName(int code, const char **name)
     *name = NULL;
     return INVALID_VALUE;
 }
+/* For cuda-bindings, which looks all functions up once NVRTC is used, whether it will call them or not. */
+int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *status)
+{
+    static const char *const suffixes[] = {"_v2", ""};
+    Dl_info own;
+    (void)version, (void)flags;
+    void *library = dladdr((void *)(uintptr_t)cuInit, &own) ? dlopen(own.dli_fname, RTLD_NOW | RTLD_NOLOAD) : NULL;
+    *function = NULL;
+    for (int i = 0; library && i < 2 && !*function; i++) {
+        char symbol[128];
+        snprintf(symbol, sizeof symbol, "%s%s", name, suffixes[i]);
+        *function = dlsym(library, symbol);
+    }
+    if (status)
+        *status = *function ? 0 : 1; /* not found */
+    return *function ? OK : NOT_FOUND;
+}
+/* NVRTC asks for a table of its vendor's own; a driver may not have it. */
+int cuGetExportTable(const void **table, const void *which)
+{
+    (void)which;
+    *table = NULL;
+    return NOT_FOUND;
+}
 int cuDeviceGetCount(int *count)
 {
     ENTER(0);
