@@ -22,7 +22,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -35,6 +34,15 @@
 #include <vector>
 
 namespace hwtune {
+
+// What a device has written before it told of its end is read after this, and not before (as Linux's dma_rmb()).
+inline void read_after_device() noexcept {
+#if defined(__aarch64__)
+    asm volatile("dmb oshld" ::: "memory");
+#else
+    asm volatile("" ::: "memory"); // x86-64 reads in order
+#endif
+}
 
 // What computes scores from rows, on the GPU.
 class GpuWork {
@@ -244,7 +252,7 @@ class GpuEngine final : public Engine {
         }
         const cuda::Result code = api().event_query(slot.done);
         if (code == cuda::success) {
-            std::atomic_thread_fence(std::memory_order_acquire); // the scores are read after the answer
+            read_after_device();
             slot.under_way = false;
             return Status::done;
         }
