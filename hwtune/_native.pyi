@@ -394,6 +394,8 @@ class GpuEngine(Engine):
             ValueError: rows are not 1 to max_batch.
             RuntimeError: the GPU failed.
         """
+    def floor(self, rounds: int) -> list[float]:
+        """Microseconds by the host's clock from the launch of an empty graph until its end was seen."""
 
 def make_kernel_engine(
     device: GpuDevice,

@@ -104,6 +104,13 @@ Times profile(GpuEngine &engine, std::size_t rows, std::size_t rounds) {
     return times;
 }
 
+std::vector<double> floor_of(GpuEngine &engine, std::size_t rounds) {
+    if (rounds > 100'000) {
+        throw std::invalid_argument("a floor takes at most 100,000 rounds");
+    }
+    return engine.floor(rounds);
+}
+
 } // namespace
 
 void bind_gpu(nb::module_ &module) {
@@ -121,7 +128,8 @@ void bind_gpu(nb::module_ &module) {
         .def_prop_ro("sizes", &GpuEngine::sizes)
         .def_prop_ro("launch", &GpuEngine::launch, nb::rv_policy::reference_internal)
         .def_prop_ro("wait", &GpuEngine::wait, nb::rv_policy::reference_internal)
-        .def("profile", &profile, "rows"_a, "rounds"_a);
+        .def("profile", &profile, "rows"_a, "rounds"_a)
+        .def("floor", &floor_of, "rounds"_a);
 
     module.def("make_gpu_device", &make_device, "ordinal"_a = 0, "library"_a = hwtune::cuda::Driver::usual);
     module.def("make_kernel_engine", &make_kernel_engine, "device"_a, "clock"_a, nb::kw_only(), "image"_a, "kernel"_a,

@@ -26,7 +26,9 @@ def sentences(gpu: GpuRun) -> Iterator[tuple[str, str, str]]:
     streams = "one stream" if gpu.streams == 1 else f"{gpu.streams} streams"
     told = f"{gpu.name} at {gpu.pci}, compute capability {gpu.capability}, driver for CUDA {gpu.cuda}; "
     yield "GPU", "", f"{told}{gpu.precision}, {streams}, graphs of {_sizes(gpu.sizes)}."
-    yield "on the host", "", f"launch {_timing(gpu.launch)}; wait for the answer {_timing(gpu.wait)}."
+    floor = "" if gpu.floor_us is None else f" A graph with nothing in it takes {us(gpu.floor_us)} in all."
+    host = f"launch {_timing(gpu.launch)}; wait for the answer {_timing(gpu.wait)}."
+    yield "on the host", "", f"{host}{floor}"
     yield "on the GPU", "", _parts(gpu)
     if gpu.weights_bytes is not None:
         place = "fit" if gpu.weights_fit_l2 else "do not fit"

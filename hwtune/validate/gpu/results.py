@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -68,7 +69,8 @@ class GpuRun(msgspec.Struct, frozen=True):
     """``launch``: in the calls that launch a batch; ``wait``: from then until its answer was seen. ``cuda``:
     the newest that the driver serves. ``sizes``: rows of the graphs, a batch takes the first that holds it.
     ``difference``: the largest from the CPU engine's scores, null for a model of one's own; ``equal``: within
-    ``tolerance``."""
+    ``tolerance``. ``floor_us``: of a
+    graph with nothing in it, from its launch until its end was seen, the median."""
 
     name: str
     pci: str
@@ -81,6 +83,7 @@ class GpuRun(msgspec.Struct, frozen=True):
     wait: Timing
     parts: list[Parts]
     parts_why: str
+    floor_us: float | None
     weights_bytes: int | None
     l2_bytes: int
     weights_fit_l2: bool | None
@@ -97,7 +100,7 @@ def tell(made: OnGpu, run: Run, difference: float | None, clocks: Clocks) -> Gpu
 
     engine, device, options = made.engine, made.device, made.options
     limit = TOLERANCE[options.precision]
-    parts, why = _profile(engine, run)
+    parts, floor, why = _profile(engine, run)
     return GpuRun(
         name=device.name,
         pci=device.pci,
@@ -110,6 +113,7 @@ def tell(made: OnGpu, run: Run, difference: float | None, clocks: Clocks) -> Gpu
         wait=_timing(engine.wait),
         parts=parts,
         parts_why=why,
+        floor_us=floor,
         weights_bytes=made.weights_bytes,
         l2_bytes=device.l2_bytes,
         weights_fit_l2=None if made.weights_bytes is None else made.weights_bytes <= device.l2_bytes,
@@ -131,16 +135,18 @@ def _timing(histogram: Any) -> Timing:
     return Timing(count, at(0.5), at(0.99), histogram.max / 1000 if count else None)
 
 
-def _profile(engine: Any, run: Run) -> tuple[list[Parts], str]:
+def _profile(engine: Any, run: Run) -> tuple[list[Parts], float | None, str]:
+    """The parts, the floor, and why there is none of them."""
     if run.failure:
-        return [], "the GPU failed"
+        return [], None, "the GPU failed"
     often = sorted(run.batches, key=lambda rows: -run.batches[rows])[:_PROFILED]
     if not often:
-        return [], "no batch was measured"
+        return [], None, "no batch was measured"
     try:
-        return [_parts(engine, rows) for rows in sorted(often)], ""
+        parts = [_parts(engine, rows) for rows in sorted(often)]
+        return parts, median(engine.floor(_ROUNDS)), ""
     except RuntimeError as error:
-        return [], str(error)
+        return [], None, str(error)
 
 
 def _parts(engine: Any, rows: int) -> Parts:

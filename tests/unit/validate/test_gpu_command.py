@@ -92,6 +92,7 @@ def test_a_run_tells_what_the_gpu_did(validate, tmp_path):
         assert part["copy_out_us"] == pytest.approx(3, rel=1e-3)
         assert part["total_us"] == pytest.approx(41, rel=1e-3)
     assert [part["rows"] for part in told["parts"]] == sorted(part["rows"] for part in told["parts"])
+    assert 0 < told["floor_us"] < 10_000
     assert told["weights_bytes"] == 205_825 * 4
     assert told["weights_fit_l2"] is True  # of 40 MiB
     assert told["difference"] < told["tolerance"] == 1e-5

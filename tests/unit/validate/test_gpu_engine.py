@@ -112,7 +112,8 @@ begun = time.perf_counter()
 made.infer(rows)
 whole = time.perf_counter() - begun
 tell(launches=made.launch.count, waits=made.wait.count, wait=made.wait.value_at(0.5), whole=whole,
-     launch=made.launch.min, parts=made.profile(8, 2), small=made.profile(1, 1))
+     launch=made.launch.min, parts=made.profile(8, 2), small=made.profile(1, 1),
+     floor=made.floor(5))
 del made
 """,
         "in_us = 1000",
@@ -125,6 +126,8 @@ del made
     assert told["wait"] >= 6_900_000
     assert told["whole"] >= 5 * 0.007
     assert told["launch"] < 6_900_000
+    assert len(told["floor"]) == 5
+    assert min(told["floor"]) < 1000  # no copy and no kernel is in it
     for parts in told["parts"] + told["small"]:
         assert parts == [
             pytest.approx(1000, rel=1e-3),

@@ -22,8 +22,8 @@ RUN = GpuRun(
     name="NVIDIA H100", pci="0000:18:00.0", capability="9.0", cuda="13.0", precision="fp16", streams=1,
     sizes=[1, 2, 4, 8, 16, 32], launch=Timing(5000, 2.5, 4.25, 31.0), wait=Timing(100, 9.0, None, 40.0),
     parts=[Parts(1, 200, 1.5, 6.25, 1.25, 9.0), Parts(4, 200, 1.5, 6.5, 1.25, 9.25)], parts_why="",
-    weights_bytes=411_650, l2_bytes=52_428_800, weights_fit_l2=True, difference=2.1e-3, tolerance=1e-3,
-    equal=False, clocks=Clocks(9, "", 1410, 1980, 2619, 41, 5, 16, ("gpu_idle",)),
+    floor_us=4.5, weights_bytes=411_650, l2_bytes=52_428_800, weights_fit_l2=True, difference=2.1e-3,
+    tolerance=1e-3, equal=False, clocks=Clocks(9, "", 1410, 1980, 2619, 41, 5, 16, ("gpu_idle",)),
     notes=("The engine was built by an earlier run.",),
 )  # fmt: skip
 
@@ -41,7 +41,8 @@ def test_each_fact_is_told():
         "4, 8, 16, 32 rows.",
     )
     assert found["on the host"][1] == (
-        "launch P50 2.5 us, P99 4.2 us, max 31.0 us; wait for the answer P50 9.0 us, max 40.0 us."
+        "launch P50 2.5 us, P99 4.2 us, max 31.0 us; wait for the answer P50 9.0 us, max 40.0 us. A graph "
+        "with nothing in it takes 4.5 us in all."
     )
     assert found["on the GPU"][1].startswith(
         "1 row: copy in 1.5 us, compute 6.2 us, copy out 1.2 us, in all 9.0 us; 4 rows: copy in 1.5 us"
