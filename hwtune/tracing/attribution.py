@@ -59,7 +59,7 @@ class Cause(msgspec.Struct, frozen=True):
     including the softirqs that it brought.
 
     ``explained_ns`` is what recorded spans cover, ``overhead_ns`` what was taken for the way into and out of
-    them, ``fault_ns`` the time behind a page fault (whose end nobody records: at most that), and
+    them, ``fault_ns`` the time of a page fault (whose end nobody records: at most that), and
     ``unexplained_ns`` the rest, in which nothing ran that the kernel tells of. With the expected time, and
     ``not_recorded_ns`` where events were lost, they add up to ``duration_ns``.
     """
@@ -426,7 +426,8 @@ class Attribution:
         return [(ticks, *culprit) for culprit, ticks in found.items()]
 
     def _fault(self, account: Account, rest: int) -> list[_Candidate]:
-        """What is behind the first page fault, and nothing covers; [] without a fault."""
+        """What is behind the first page fault and nothing covers, with its way in; [] without a fault. The
+        exception's entry is before its event: half a microsecond and more in a guest."""
         faults = []
         for cpu in account.outlier.cpus:
             lookup = self.lookups.get(cpu)
@@ -437,8 +438,9 @@ class Attribution:
             return []
         time, cpu, span = min(faults)
         kind, name, _ = self._label(cpu, span)
-        behind = _length(_without(time, account.outlier.end, account.covered))
-        return [(min(behind, rest), kind, name, 0, cpu)]
+        begin = max(account.outlier.start, time - int(_ENTRY_NS[0] / self.recording.ns_per_tick))
+        its = _length(_without(begin, account.outlier.end, account.covered))
+        return [(min(its, rest), kind, name, 0, cpu)]
 
     def _shares(self, stretches: Sequence[_Stretch]) -> tuple[Share, ...]:
         ticks: dict[tuple[str, str, int, int], int] = defaultdict(int)

@@ -35,11 +35,12 @@ _THREADS = (
     ("kswapd", ("memory.swap-in-use", "memory.pressure")),
     ("irqbalance", ("irq.irqbalance", *_TASKS)),
 )
-# Functions by which their callers are known: the lockup detectors, and the TLB's shootdown.
+# Functions by which their callers are known: the lockup detectors, the TLB's shootdown, packet steering.
 _FUNCTIONS = (
     ("watchdog", ("isolation.watchdog",)),
     ("softlockup", ("isolation.watchdog",)),
     ("flush_tlb", _MAPS),
+    ("rps_trigger_softirq", ("nic.rps",)),  # another CPU steers packets here (net/core/dev.c)
 )
 
 

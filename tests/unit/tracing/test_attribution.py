@@ -210,6 +210,16 @@ def test_a_page_fault_takes_what_is_behind_it_and_not_covered():
     assert cause.unexplained_ns == 0
 
 
+def test_a_page_faults_way_in_is_its_own_and_bounded():
+    """The exception's entry comes before its event. What is longer than 3 us before it is nobody's."""
+    rows = [TASK, (3000, 3000, "page-fault", "page fault", HOT)]
+    short = one(rows, Outlier((2,), 2000, 3500))
+    assert (short.kind, short.fault_ns, short.unexplained_ns) == ("page-fault", 3000, 0)
+    long = one(rows, Outlier((2,), 1000, 4000))
+    assert (long.fault_ns, long.unexplained_ns) == (2 * (1500 + 1000), 2 * 500)
+    assert one(rows, Outlier((2,), -9000, 3500)).kind != "page-fault"
+
+
 def test_threads_on_several_cpus():
     rows = {
         2: [TASK, IRQ],

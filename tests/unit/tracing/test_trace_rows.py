@@ -17,6 +17,7 @@ CASES = [
     (kinds.TIMER, "tick", "isolation.tick"),
     (kinds.TIMER, "local timer (watchdog_timer_fn)", "isolation.watchdog"),
     (kinds.IPI, "single function call (flush_tlb_func)", "memory.numa-balancing"),
+    (kinds.IPI, "single function call (rps_trigger_softirq)", "nic.rps"),
     (kinds.IPI, "reschedule", "isolation.tasks"),
     (kinds.NMI, "NMI perf_event_nmi_handler", "isolation.watchdog"),
     (kinds.SWITCH, "kworker/u8:2", "isolation.workqueues"),
