@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hwtune.cli.duration import seconds
 from hwtune.cli.options import emit, output_option, profile_options
 from hwtune.errors import EXIT_FINDINGS, EXIT_OK
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from hwtune.model import Machine
     from hwtune.profile import Profile
 
+_LEAST_S, _MOST_S = 0.1, 86_400.0
+
 
 @click.command("jitter")
 @profile_options
@@ -31,11 +34,10 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--duration",
-    type=click.FloatRange(0.1, 86_400),
-    default=10.0,
+    default="10s",
     show_default=True,
-    metavar="SECONDS",
-    help="How long to measure each CPU.",
+    metavar="TIME",
+    help="How long to measure each CPU: 10s, 5m, 1h.",
 )
 @click.option(
     "--threshold-ns",
@@ -50,7 +52,7 @@ def command(
     profile: str,
     settings: tuple[str, ...],
     cpus: str | None,
-    duration: float,
+    duration: str,
     threshold_ns: int | None,
     one_by_one: bool,
     format_: str,
@@ -68,10 +70,11 @@ def command(
     from hwtune.profile import load
     from hwtune.tracing import outlook
 
+    asked_s = seconds(duration, "--duration", _LEAST_S, _MOST_S)
     targets = load(profile, settings)
     measure = _measure()
     machine, _ = probe(LiveHost())
-    planned = _plan(machine, targets, cpus, duration, threshold_ns, one_by_one)
+    planned = _plan(machine, targets, cpus, asked_s, threshold_ns, one_by_one)
     _announce(announcement(planned, *outlook(planned.cpus)))
     measured = measure(planned, _progress(planned))
     report = _report(measured, planned, machine, targets)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hwtune.cli.duration import seconds
 from hwtune.cli.options import emit, output_option
-from hwtune.errors import EXIT_FINDINGS, EXIT_OK, EXIT_TOOL, UsageError
+from hwtune.errors import EXIT_FINDINGS, EXIT_OK, EXIT_TOOL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hwtune.report.drive_published import NvmeLatencyReport
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _LEAST_S, _MOST_S = 2.0, 3600.0
 
 
@@ -67,7 +67,7 @@ def command(
     from hwtune import _native as native
 
     job = Job(locate(target), LiveHost())
-    job.prepare(seconds(duration), rate, writes, cpu)
+    job.prepare(seconds(duration, "--duration", _LEAST_S, _MOST_S), rate, writes, cpu)
     _announce(job.announcement())
     started = time.time()
     report = aside(job, native.StopFlag(), _progress(job.planned.total_s))
@@ -77,19 +77,6 @@ def command(
     if any(f.severity == "warning" for f in report.findings):
         return EXIT_FINDINGS
     return EXIT_TOOL if report.untold else EXIT_OK
-
-
-def seconds(text: str) -> float:
-    """ "90", "90s", "1.5m". Raises ``UsageError``."""
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = text[len(number) :] or "s"
-    try:
-        found = float(number) * _UNITS[unit]
-    except (ValueError, KeyError):
-        raise UsageError(f"--duration {text!r} is no time; say 60s or 5m.") from None
-    if not _LEAST_S <= found <= _MOST_S:
-        raise UsageError(f"--duration is from {_LEAST_S:g} s to {_MOST_S / 60:g} minutes, not {text}.")
-    return found
 
 
 def _document(format_: str, report: NvmeLatencyReport, output: str | None) -> str | bytes:

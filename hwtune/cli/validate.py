@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hwtune.cli.duration import seconds
 from hwtune.cli.options import emit, need_output, output_option
 from hwtune.errors import EXIT_FINDINGS, EXIT_OK, EXIT_TOOL, ToolError, UsageError
 
@@ -24,23 +25,9 @@ ENGINES = ("auto", "cpu", "cuda", "null", "onnx", "tensorrt")
 _ON_GPU = ("cuda", "tensorrt")
 _RATE = 10_000.0
 _DURATION_S = 10.0
-_LONGEST_S = 7 * 86_400.0
+_SHORTEST_S = 0.001
 _LONGEST_WARMUP_S = 600.0
 _TICK_S = 1e-6
-_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-def seconds(text: str, option: str) -> float:
-    """Of "10", "10s", "30m", "1.5h", "200ms". Raises ``UsageError``."""
-    digits = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = text.strip()[len(digits) :] or "s"
-    try:
-        value = float(digits) * _UNITS[unit]
-    except (KeyError, ValueError):
-        raise UsageError(f"{option} takes a time like 10s, 30m or 1h, not {text[:40]!r}") from None
-    if not 0 <= value <= _LONGEST_S:
-        raise UsageError(f"{option} takes a time of up to a week, not {text[:40]!r}")
-    return value
 
 
 def percent(text: str) -> float:
@@ -242,12 +229,8 @@ def _request(
     from hwtune.validate import surroundings
     from hwtune.validate.measure import Request
 
-    asked = _DURATION_S if duration is None else seconds(duration, "--duration")
-    if asked < 0.001:
-        raise UsageError("--duration must be a millisecond at least")
-    warmup_s = seconds(warmup, "--warmup")
-    if warmup_s > _LONGEST_WARMUP_S:
-        raise UsageError(f"--warmup takes ten minutes at most, not {warmup}")
+    asked = _DURATION_S if duration is None else seconds(duration, "--duration", _SHORTEST_S)
+    warmup_s = seconds(warmup, "--warmup", most_s=_LONGEST_WARMUP_S)
     whole = source.span_s
     if whole is not None:
         # to the end of the recording, with its last tick

@@ -14,26 +14,12 @@ import jsonschema
 import pytest
 from click.testing import CliRunner
 
-from hwtune.cli.nvme_latency import command, seconds
+from hwtune.cli.nvme_latency import command
 from hwtune.drive import target
-from hwtune.errors import UsageError
 from hwtune.report.schema import schema
 from tests.unit.drive.test_target import on_a_drive
 
 COMMAND = [sys.executable, "-m", "hwtune", "nvme-latency"]
-
-
-@pytest.mark.parametrize(
-    ("text", "value"), [("60s", 60), ("90", 90), ("1.5m", 90), ("2000ms", 2), ("1h", 3600)]
-)
-def test_durations(text: str, value: float) -> None:
-    assert seconds(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "soon", "10 parsecs", "-5s", "nan", "1s", "2h", "1e9"])
-def test_what_is_no_duration(text: str) -> None:
-    with pytest.raises(UsageError, match="--duration"):
-        seconds(text)
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def test_json_with_a_trace():
 
 
 def test_text_fits_80_columns_and_says_beforehand_what_it_does():
-    done = run("--duration", "0.2", "--threshold-ns", "2000")
+    done = run("--duration", "200ms", "--threshold-ns", "2000")
     assert done.returncode in (0, 1), done.stderr
     assert f"Measuring CPU {CPU} (as you named them) for 0.2 s" in " ".join(done.stderr.split())
     assert all(len(line) <= 80 for line in [*done.stdout.splitlines(), *done.stderr.splitlines()])
@@ -173,7 +173,7 @@ def test_without_the_native_module_it_says_what_is_missing():
     [
         (("--cpus", "7999"), "cannot be measured"),
         (("--cpus", "fast"), "list of CPUs"),
-        (("--duration", "0"), "--duration"),
+        (("--duration", "0"), "--duration takes a time from 100 ms of up to 24 hours"),
         (("--threshold-ns", "0"), "--threshold-ns"),
     ],
 )

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from hwtune.cli import main, progress
-from hwtune.cli.validate import percent, seconds
+from hwtune.cli.validate import percent
 from hwtune.errors import UsageError
 from hwtune.validate import measure, surroundings
 from hwtune.validate.results import NOT_ATTRIBUTED
@@ -179,12 +179,12 @@ def test_what_does_not_compare_is_refused_before_anything_is_measured(hwtune, me
         (["--rate", "0"], "--rate is a number of ticks a second"),
         (["--rate", "x"], "'x' is not a valid float"),
         (["--duration", "10x"], "--duration takes a time like 10s, 30m or 1h, not '10x'"),
-        (["--duration", "0"], "--duration must be a millisecond at least"),
-        (["--duration", "8000h"], "--duration takes a time of up to a week"),
+        (["--duration", "0"], "--duration takes a time from 1 ms"),
+        (["--duration", "8000h"], "--duration takes a time from 1 ms of up to a week"),
         (["--duration", "-1s"], "--duration takes a time"),
         (["--duration", "nan"], "--duration takes a time"),
         (["--warmup", ""], "--warmup takes a time like"),
-        (["--warmup", "11m"], "--warmup takes ten minutes at most, not 11m"),
+        (["--warmup", "11m"], "--warmup takes a time of up to 10 minutes, not '11m'"),
         (["--arrivals", "often"], "there is no file often"),
         (["--sla-us", "-5"], "--sla-us is a number of microseconds"),
         (["--sla-us", "nan"], "--sla-us is a number of microseconds"),
@@ -218,20 +218,6 @@ def test_recorded_ticks(hwtune, measured, tmp_path):
     assert measured.request.duration_s == 2
     assert hwtune("--arrivals", str(path), "--duration", "1h")[0] == 0
     assert measured.request.duration_s == pytest.approx(3), "there is no more of it"
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("10", 10), ("10s", 10), ("1.5m", 90), ("2h", 7200), ("250ms", 0.25), ("5us", 5e-6), (" 3s ", 3)],
-)
-def test_times(text, value):
-    assert seconds(text, "--duration") == pytest.approx(value)
-
-
-@pytest.mark.parametrize("text", ["", "s", "1d", "1e3x", "--", "1 s s", "inf", "1S"])
-def test_times_that_are_none(text):
-    with pytest.raises(UsageError):
-        seconds(text, "--duration")
 
 
 @pytest.mark.parametrize(("text", "value"), [("10%", 10), ("10", 10), ("0", 0), (" 2.5% ", 2.5)])
