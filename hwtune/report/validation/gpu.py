@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hwtune.validate.gpu.results import OWN
 from hwtune.validate.reading import us
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ def sentences(gpu: GpuRun) -> Iterator[tuple[str, str, str]]:
     """(name, kind, sentences) as ``text.Entry`` has them."""
     streams = "one stream" if gpu.streams == 1 else f"{gpu.streams} streams"
     told = f"{gpu.name} at {gpu.pci}, compute capability {gpu.capability}, driver for CUDA {gpu.cuda}; "
-    yield "GPU", "", f"{told}{gpu.precision}, {streams}, graphs of {_sizes(gpu.sizes)}."
+    precision = "the model's own precision" if gpu.precision == OWN else gpu.precision
+    yield "GPU", "", f"{told}{precision}, {streams}, graphs of {_sizes(gpu.sizes)}."
     floor = "" if gpu.floor_us is None else f" A graph with nothing in it takes {us(gpu.floor_us)} in all."
     host = f"launch {_timing(gpu.launch)}; wait for the answer {_timing(gpu.wait)}."
     yield "on the host", "", f"{host}{floor}"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from hwtune.validate.gpu.engines import OnGpu
     from hwtune.validate.run import Run
 
-PRECISIONS = ("fp32", "fp16", "int8")
+OWN = "own"  # the precision of a model that the user brought
 _ROUNDS = 200  # of a profile
 _PROFILED = 3  # batch sizes: the ones that came most often
 
@@ -67,10 +67,10 @@ class Clocks(msgspec.Struct, frozen=True):
 
 class GpuRun(msgspec.Struct, frozen=True):
     """``launch``: in the calls that launch a batch; ``wait``: from then until its answer was seen. ``cuda``:
-    the newest that the driver serves. ``sizes``: rows of the graphs, a batch takes the first that holds it.
-    ``difference``: the largest from the CPU engine's scores, null for a model of one's own; ``equal``: within
-    ``tolerance``. ``floor_us``: of a
-    graph with nothing in it, from its launch until its end was seen, the median."""
+    the newest that the driver serves. ``precision``: "own" is the model's. ``sizes``: rows of the graphs, a
+    batch takes the first that holds it. ``floor_us``: of a graph with nothing in it, from its launch until
+    its end was seen, the median. ``difference``: the largest from the CPU engine's scores, null for a model
+    of one's own; ``equal``: within ``tolerance``."""
 
     name: str
     pci: str
@@ -99,14 +99,14 @@ def tell(made: OnGpu, run: Run, difference: float | None, clocks: Clocks) -> Gpu
     from hwtune.validate.gpu.engines import TOLERANCE
 
     engine, device, options = made.engine, made.device, made.options
-    limit = TOLERANCE[options.precision]
+    limit = TOLERANCE[options.precision] if made.reference else None
     parts, floor, why = _profile(engine, run)
     return GpuRun(
         name=device.name,
         pci=device.pci,
         capability=".".join(str(number) for number in device.capability),
         cuda=f"{device.driver // 1000}.{device.driver % 1000 // 10}",
-        precision=options.precision,
+        precision=options.precision if made.reference else OWN,
         streams=options.streams,
         sizes=list(engine.sizes),
         launch=_timing(engine.launch),

@@ -72,6 +72,7 @@ def test_each_fact_is_told():
             "warning",
             "held down by hw_slowdown (1 look",
         ),
+        ({"precision": "own"}, "GPU", "", "the model's own precision, one stream"),
         ({"sizes": [1]}, "GPU", "", "graphs of 1 row."),
         ({"sizes": [1, 2, 3, 4], "streams": 3}, "GPU", "", "3 streams, graphs of 1 to 4 rows."),
         ({"launch": Timing(0, None, None, None)}, "on the host", "", "launch not measured;"),

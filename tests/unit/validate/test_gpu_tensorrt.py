@@ -322,7 +322,8 @@ def test_an_onnx_file_of_ones_own(validate, tmp_path):
     path.write_text('{"batch": 8, "width": 64}')
     status, out, err = validate("--engine", "tensorrt", "--onnx", str(path))
     assert (status, err) == (0, "")
-    assert json.loads(out)["gpu"]["sizes"] == [8]
+    told = json.loads(out)["gpu"]
+    assert (told["sizes"], told["precision"], told["equal"]) == ([8], "own", None)
     assert fake_cuda.complaints(tmp_path) == []
 
 
