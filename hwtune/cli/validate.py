@@ -139,7 +139,7 @@ def command(
     from msgspec import structs
 
     name = _engine(engine, onnx, plan)
-    on_gpu = _gpu(name, gpu, streams, precision)
+    on_gpu = _gpu(name, gpu, streams, precision, own=bool(onnx or plan))
     limit_pct = percent(max_regression)
     from hwtune.validate import arrivals as sources
     from hwtune.validate import budget as budgets
@@ -185,11 +185,13 @@ def _engine(engine: str, onnx: str | None, plan: str | None) -> str:
     return "cpu" if engine == "auto" else engine
 
 
-def _gpu(engine: str, index: int | None, streams: int | None, precision: str | None) -> Options:
+def _gpu(engine: str, index: int | None, streams: int | None, precision: str | None, own: bool) -> Options:
     given = {"--gpu": index, "--streams": streams, "--precision": precision}
     named = next((option for option, value in given.items() if value is not None), None)
     if named is not None and engine not in _ON_GPU:
         raise UsageError(f"{named} is for engines on a GPU ({', '.join(_ON_GPU)}), not for --engine {engine}")
+    if own and precision is not None:
+        raise UsageError("--precision is of the embedded model; a model of your own has the one that it has")
     from hwtune.validate.gpu.results import Options
 
     return Options(index or 0, streams or 1, precision or "fp32")

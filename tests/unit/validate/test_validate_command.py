@@ -171,6 +171,7 @@ def test_what_does_not_compare_is_refused_before_anything_is_measured(hwtune, me
             ["--gpu", "0", "--engine", "null"],
             "--gpu is for engines on a GPU (cuda, tensorrt), not for --engine null",
         ),
+        (["--plan", "x", "--precision", "fp16"], "--precision is of the embedded model"),
         (["--precision", "fp64"], "'fp64' is not one of"),
         (["--streams", "17"], "17 is not in the range"),
         (["--engine", "onnx"], "--engine onnx needs a model: --onnx FILE"),
