@@ -26,6 +26,7 @@ IO_QUEUES = 8
 # kernel write pages byte by byte (ERMS), which is eight times as slow here.
 _CPU = "Haswell-v4,-x2apic,-tsc-deadline,-invpcid,-spec-ctrl,-pcid,-erms"
 MAC = "52:54:00:68:77:74"
+OUTER_MAC = "52:54:00:68:77:75"
 
 
 class Disk(NamedTuple):
@@ -42,9 +43,16 @@ class Kernel(NamedTuple):
 
 
 def command(
-    folder: Path, disk: Disk, fds: Sequence[int], *, share: Path | None, kernel: Kernel | None
+    folder: Path,
+    disk: Disk,
+    fds: Sequence[int],
+    *,
+    share: Path | None,
+    kernel: Kernel | None,
+    ssh_port: int = 0,
 ) -> list[str]:
-    """QEMU's argument list. ``fds``: connected sockets for the agent and for the monitor."""
+    """QEMU's argument list. ``fds``: connected sockets for the agent and for the monitor. ``ssh_port``: of
+    the host, which leads to port 22 of the guest over one more NIC; 0 for none."""
     agent, monitor = fds
     line = [
         "qemu-system-x86_64",
@@ -75,6 +83,9 @@ def command(
     if share is not None:
         line += ["-fsdev", f"local,id=share,path={share},security_model=none,readonly=on"]
         line += ["-device", "virtio-9p-pci,fsdev=share,mount_tag=share,bus=pcie.0"]
+    if ssh_port:
+        line += ["-netdev", f"user,id=outer,restrict=on,hostfwd=tcp:127.0.0.1:{ssh_port}-:22"]
+        line += ["-device", f"virtio-net-pci,netdev=outer,bus=pcie.0,mac={OUTER_MAC}"]
     if kernel is not None:
         line += ["-kernel", os.fspath(kernel.image), "-initrd", os.fspath(kernel.initrd)]
         line += ["-append", kernel.arguments]

@@ -32,7 +32,7 @@ SUITE = "bookworm"
 PACKAGES = (
     *("linux-image-amd64", "initramfs-tools", "grub-pc", "systemd-sysv", "udev", "dbus", "kmod"),
     *("python3", "python3-venv"),
-    *("irqbalance", "tuned"),
+    *("irqbalance", "tuned", "openssh-server"),
     *("ethtool", "fio", "iproute2", "numactl", "nvme-cli", "pciutils", "procps", "strace", "util-linux"),
 )
 DISK_SIZE = 3 << 30
@@ -75,6 +75,7 @@ UNITS = (
     "dpkg-db-backup.timer",
     "e2scrub_all.timer",
     "fstrim.timer",
+    "ssh.service",
 )
 UNITS += ("e2scrub_reap.service", "nvmf-autoconnect.service")
 HOOKS = (

@@ -86,8 +86,10 @@ class Machine:
         share: Path | None = None,
         kernel: hardware.Kernel | None = None,
         base_is_mine: bool = False,
+        ssh_port: int = 0,
     ) -> None:
-        """``share``: a folder that the guest can mount read only (9p, tag "share").
+        """``share``: a folder that the guest can mount read only (9p, tag "share"). ``ssh_port``: as in
+        ``hardware.command``.
         ``kernel``: start this one directly, past the boot loader. ``base_is_mine``: write to ``base`` itself.
         """
         self.folder = folder
@@ -95,6 +97,7 @@ class Machine:
         self.boot_id = ""
         self._share = share
         self._kernel = kernel
+        self._ssh_port = ssh_port
         self._qemu: subprocess.Popen[bytes] | None = None
         self._agent: Channel | None = None
         self._monitor: Channel | None = None
@@ -126,7 +129,12 @@ class Machine:
         ours, theirs = zip(socket.socketpair(), socket.socketpair(), strict=True)
         self._agent, self._monitor = (Channel(end) for end in ours)
         command = hardware.command(
-            self.folder, self._disk, [end.fileno() for end in theirs], share=self._share, kernel=self._kernel
+            self.folder,
+            self._disk,
+            [end.fileno() for end in theirs],
+            share=self._share,
+            kernel=self._kernel,
+            ssh_port=self._ssh_port,
         )
         # The kernel kills QEMU when this process dies, however it dies.
         with (self.folder / "qemu.log").open("ab") as log:
@@ -158,6 +166,16 @@ class Machine:
         """
         deadline = time.monotonic() + timeout
         self._leave("reboot", timeout)
+        self.start(max(1, deadline - time.monotonic()))
+
+    def follow_reboot(self, timeout: float = BOOT_LIMIT) -> None:
+        """Wait for someone else to reboot it, and start it again as ``reboot`` does."""
+        deadline = time.monotonic() + timeout
+        try:
+            self._running().wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise self._error("nobody rebooted it") from None
+        self.kill()
         self.start(max(1, deadline - time.monotonic()))
 
     def reset(self, timeout: float = BOOT_LIMIT) -> None:

@@ -7,12 +7,10 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from tests.playbooks.lab import Lab, LightHost
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -20,8 +18,27 @@ BUILT = ROOT / "build" / "playbooks"
 LIMIT = 400.0
 SSH = (
     "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR -o ConnectTimeout=5 "
-    "-o ControlMaster=auto -o ControlPersist=20s"
+    "-o ControlMaster=auto -o ControlPersist=20s "
+    # a connection to a host that went down without a word must not be waited for
+    "-o ServerAliveInterval=5 -o ServerAliveCountMax=3"
 )
+
+
+class Host(Protocol):
+    """Where SSH finds a host."""
+
+    name: str
+    address: str
+    port: int
+
+
+class Network(Protocol):
+    """From where hosts are reached, and the folder with the key (user_key) that opens them."""
+
+    folder: Path
+
+    def inside(self, command: Sequence[str]) -> list[str]:
+        """The command as it runs there."""
 
 
 class Noted(NamedTuple):
@@ -64,7 +81,9 @@ class Run(NamedTuple):
 class Controller:
     """One ansible-core, with the collection in ``collections`` and files of its own in ``folder``."""
 
-    def __init__(self, environment: Path, collections: Path, folder: Path, lab: Lab | None = None) -> None:
+    def __init__(
+        self, environment: Path, collections: Path, folder: Path, lab: Network | None = None
+    ) -> None:
         self.bin = environment / "bin"
         self.folder = folder
         self.collections, self._lab, self._count = collections, lab, 0
@@ -73,7 +92,7 @@ class Controller:
     def play(
         self,
         play: str,
-        hosts: Sequence[LightHost],
+        hosts: Sequence[Host],
         *arguments: str,
         variables: Mapping[str, Any] | None = None,
         env: Mapping[str, str] | None = None,
@@ -121,10 +140,10 @@ class Controller:
         recap = lines.pop()["recap"] if lines and "recap" in lines[-1] else {}
         return Run(done.returncode, done.stdout, [Noted(**line) for line in lines], recap)
 
-    def _inventory(self, hosts: Sequence[LightHost]) -> Path:
+    def _inventory(self, hosts: Sequence[Host]) -> Path:
         assert self._lab is not None
         place = self.folder / f"inventory-{self._count}.ini"
-        lines = [f"{host.name} ansible_host={host.address}" for host in hosts]
+        lines = [f"{host.name} ansible_host={host.address} ansible_port={host.port}" for host in hosts]
         lines += [
             "[all:vars]",
             "ansible_user=root",

@@ -201,7 +201,7 @@ class LightHost:
         arguments: str = "",
         release: str = "",
     ) -> None:
-        self.name, self.address = name, address
+        self.name, self.address, self.port = name, address, 22
         self.folder = lab.folder / name
         self.root = self.folder / "root"
         self.boots = 0
