@@ -12,6 +12,7 @@ from hwtune.changes.revert import Reverted
 from hwtune.changes.system import decode_file
 from hwtune.changes.verify import Verified
 from hwtune.report.published import SCHEMA_VERSION
+from hwtune.validate.before_after import BeforeAfter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from hwtune.changes.ledger import ChangeSet
     from hwtune.changes.revert import WayBack
     from hwtune.changes.run import Written
-    from hwtune.validate.before_after import BeforeAfter
 
 
 class FileChange(msgspec.Struct):
@@ -47,23 +47,7 @@ class ApplyReport(msgspec.Struct):
     commands: list[str]
     problems: list[str]
     reboot_required: bool
-    validation: BeforeAfterReport | None
-
-
-class BeforeAfterReport(msgspec.Struct):
-    """P99 end to end before and after, in microseconds (null: among the ticks that never came through), the
-    change in percent with its 95 % interval, ``verdict`` (worse, not worse, cannot be told) against
-    ``limit_pct``."""
-
-    before_us: float | None
-    after_us: float | None
-    change_pct: float | None
-    low_pct: float | None
-    high_pct: float | None
-    limit_pct: float
-    verdict: str
-    why: str
-    differs: list[str]
+    validation: BeforeAfter | None
 
 
 class SetState(msgspec.Struct):
@@ -152,7 +136,7 @@ def of_apply(applied: Applied, check: bool, measured: BeforeAfter | None = None)
         applied.commands,
         applied.problems,
         applied.reboot_required,
-        None if measured is None else BeforeAfterReport(**msgspec.structs.asdict(measured)),
+        measured,
     )
 
 

@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from hwtune.validate import baseline, buckets, surroundings
-from hwtune.validate.arrivals import Arrivals
-from hwtune.validate.measure import Request, measure
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hwtune.validate.baseline import Sample
     from hwtune.validate.run import Run
 
 RATE = 10_000.0  # ticks a second
@@ -23,9 +20,10 @@ _SLA_US = 3200.0
 
 
 class BeforeAfter(msgspec.Struct, frozen=True):
-    """P99 end to end of the micro-pipeline with the CPU engine, and its change with a 95 % interval.
-    ``verdict``: worse (by more than ``limit_pct``, with confidence), not worse, or cannot be told;
-    ``differs``: what else was not the same, each as a clause."""
+    """P99 end to end of the micro-pipeline with the CPU engine, in microseconds (null: among the ticks that
+    never came through), and its change in percent with a 95 % interval. ``verdict``: worse (by more than
+    ``limit_pct``, with confidence), not worse, or cannot be told; ``differs``: what else was not the same,
+    each as a clause."""
 
     before_us: float | None
     after_us: float | None
@@ -40,6 +38,10 @@ class BeforeAfter(msgspec.Struct, frozen=True):
 
 def run_once(shown: Callable[[float], None] | None = None) -> Run:
     """Ten seconds of the pipeline on the CPUs that it would choose now. Raises ``ToolError``."""
+    from hwtune.validate import surroundings
+    from hwtune.validate.arrivals import Arrivals
+    from hwtune.validate.measure import Request, measure
+
     source = Arrivals("poisson", "poisson", RATE)
     placed = surroundings.place(None)
     run, _ = measure(Request("cpu", None, source, DURATION_S, WARMUP_S, 1, placed, 0.0, _SLA_US), shown)
@@ -47,6 +49,8 @@ def run_once(shown: Callable[[float], None] | None = None) -> Run:
 
 
 def compare(before: Run, after: Run) -> BeforeAfter:
+    from hwtune.validate import baseline, buckets
+
     found = baseline.decide(_sample(before), _sample(after), buckets.tops(), LIMIT_PCT)
     differs = []
     if before.cpus != after.cpus:
@@ -58,5 +62,7 @@ def compare(before: Run, after: Run) -> BeforeAfter:
     return BeforeAfter(us[0], us[1], *found[2:5], LIMIT_PCT, found.verdict, found.why, differs)
 
 
-def _sample(run: Run) -> baseline.Sample:
-    return baseline.Sample(run.windows, max(0, run.due - run.completed))
+def _sample(run: Run) -> Sample:
+    from hwtune.validate.baseline import Sample
+
+    return Sample(run.windows, max(0, run.due - run.completed))
