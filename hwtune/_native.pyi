@@ -573,3 +573,72 @@ def read_drive(
         ValueError: a schedule or a size that can't be.
         OSError: the kernel refuses the CPU.
     """
+
+@final
+class MemoryResult:
+    """What one CPU found of pages that another has touched first, piece by piece."""
+
+    @property
+    def load_ns(self) -> NDArray[np.float64]:
+        """Shape (pieces,): one load behind the other, in random order."""
+    @property
+    def read_gbps(self) -> NDArray[np.float64]:
+        """Shape (pieces,): GB/s that one thread reads."""
+    @property
+    def nodes(self) -> list[int]:
+        """The node of each page of a sample; negative where the kernel cannot tell."""
+    @property
+    def stopped(self) -> bool: ...
+
+def measure_memory(
+    cpu: int, home: int, *, bytes: int, duration_s: float, clock: Clock, stop: StopFlag | None = None
+) -> MemoryResult:
+    """Have ``home`` touch so many bytes first, then read them from ``cpu``: twice ``duration_s``, besides the
+    time of touching. The calling thread is moved and brought back.
+
+    Raises:
+        ValueError: sizes or durations that can't be.
+        OSError: a CPU or the memory is refused.
+    """
+
+@final
+class WakeupResult:
+    """How late a thread woke that slept until fixed times."""
+
+    @property
+    def cpu(self) -> int: ...
+    @property
+    def fifo(self) -> bool:
+        """Whether it ran under SCHED_FIFO."""
+    @property
+    def error(self) -> int:
+        """errno of why it did not, where that was asked for; else 0."""
+    @property
+    def missed(self) -> int:
+        """Times that had passed while it was late for an earlier one; not among the arrays."""
+    @property
+    def stopped(self) -> bool: ...
+    @property
+    def affinity_restored(self) -> bool: ...
+    @property
+    def due_ns(self) -> NDArray[np.uint64]:
+        """Shape (wake-ups,), since the first."""
+    @property
+    def late_ns(self) -> NDArray[np.uint64]:
+        """Shape (wake-ups,): from when it was due to when the thread ran."""
+
+def wakeups(
+    cpu: int,
+    duration_s: float,
+    *,
+    interval_s: float = 0.001,
+    priority: int = 0,
+    stop: StopFlag | None = None,
+) -> WakeupResult:
+    """Sleep on one CPU until each time that is due (clock_nanosleep, TIMER_ABSTIME, CLOCK_MONOTONIC).
+    ``priority``: of SCHED_FIFO, 0 for the thread's own policy.
+
+    Raises:
+        ValueError: an interval below 20 us, or more than 2^24 wake-ups.
+        OSError: the CPU is refused.
+    """

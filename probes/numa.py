@@ -32,6 +32,10 @@ def read(host: Host) -> Numa:
         _read_distances(host, numa)
     _add_pasted(host, numa)
     _numa_kinds.fill(host, numa.nodes)
+    if host.measures("numa.buggy-topology"):
+        from hwtune.probes import _memory_latency
+
+        numa.measured = _memory_latency.measure(host)
     return numa
 
 

@@ -26,7 +26,7 @@ def read(host: Host) -> Nvme:
         from hwtune.probes import _nvme_documents
 
         _nvme_documents.add(host, controllers)
-    if host.active:
+    if host.measures("nvme.latency-jitter"):
         from hwtune.probes import _nvme_latency
 
         _nvme_latency.measure(host, controllers)

@@ -8,6 +8,7 @@ from hwtune.diagnosis import Verdict, evidence, fact_evidence
 from hwtune.diagnosis.row import row
 from hwtune.model.intent import hot_cpus
 from hwtune.remediations._common import plural, size, sysctl
+from hwtune.remediations._numa_measured import check_measured
 from hwtune.text.cpulist import format_list
 
 if TYPE_CHECKING:
@@ -224,6 +225,7 @@ def misses(machine: Machine, profile: Profile) -> Verdict:
         f"{_ABI}, distance",
         "Linux drivers/acpi/numa/srat.c, slit_valid()",
     ),
+    measures=True,
 )
 def buggy_topology(machine: Machine, profile: Profile) -> Verdict:
     verdict = Verdict()
@@ -231,6 +233,7 @@ def buggy_topology(machine: Machine, profile: Profile) -> Verdict:
         return verdict
     _check_distances(verdict, machine)
     _check_cpus(verdict, machine)
+    check_measured(verdict, machine.numa)
     return verdict
 
 

@@ -76,9 +76,10 @@ def command(
     if active and snapshot is not None:
         raise UsageError("--active measures this machine; a snapshot can only be read.")
     host = open_host(snapshot)
-    if active and any(row.active for row in rows):
+    if active and any(row.active or row.measures for row in rows):
         host.active = True
-        _announce()
+        host.asked = frozenset(row.id for row in rows if row.active or row.measures)
+        _announce(host.asked)
     machine, defects = probe(host)
     diagnosis = judge(machine, rows, targets, defects)
     if format_ == "text":
@@ -91,14 +92,18 @@ def command(
     return _status(diagnosis, fail_on)
 
 
-def _announce() -> None:
+_DOES = {
+    "nvme.latency-jitter": "Reads each NVMe drive in blocks of 4 KiB, at most 2000 times a second, for\n"
+    "some 26 s, all drives within a minute; one CPU a drive is fully busy meanwhile.\n",
+    "numa.buggy-topology": "Reads memory of its own (64 to 512 MiB) from each node's CPUs, one thread at\n"
+    "a time, for at most 20 s.\n",
+}
+
+
+def _announce(asked: frozenset[str]) -> None:
     """On stderr, as the report is what goes to stdout."""
-    click.echo(
-        "Reads each NVMe drive in blocks of 4 KiB, at most 2000 times a second, for some 26 s,\n"
-        "all drives within a minute; one CPU a drive is fully busy meanwhile. Writes nothing.\n"
-        "Ctrl-C ends it, and the report follows.\n",
-        err=True,
-    )
+    what = "".join(text for id, text in _DOES.items() if id in asked)
+    click.echo(f"{what}Writes nothing. Ctrl-C ends it, and the report follows.\n", err=True)
 
 
 def _document(

@@ -26,6 +26,7 @@ class Row:
 
     __slots__ = (
         "active",
+        "measures",
         "cause",
         "check",
         "cost",
@@ -52,6 +53,7 @@ class Row:
         cost: str,
         sources: Sequence[str],
         active: bool,
+        measures: bool = False,
     ) -> None:
         self.check = check
         self.id = id
@@ -64,6 +66,7 @@ class Row:
         self.cost = cost
         self.sources = tuple(sources)
         self.active = active
+        self.measures = measures
         self.module = check.__module__
 
     @property
@@ -98,17 +101,21 @@ def row(
     cost: str,
     sources: Sequence[str],
     active: bool = False,
+    measures: bool = False,
 ) -> Callable[[Check], Check]:
     """Make a check a row of the table.
 
     ``title``: what is asked, in a few words. ``symptom``: what the user sees when it is wrong.
     ``cause``: why that hurts. ``severity`` (info, warning, error) of a finding that names none
     itself. ``risk``: what mending can break. ``cost``: what mending costs for good (power,
-    security, throughput). ``active``: measures instead of reading, so it runs only when asked.
+    security, throughput). ``active``: measures instead of reading, so it runs only when asked;
+    ``measures``: it reads, and judges what was measured besides where that was asked for.
     """
 
     def register(check: Check) -> Check:
-        _ROWS.append(Row(check, id, title, symptom, cause, severity, scope, risk, cost, sources, active))
+        _ROWS.append(
+            Row(check, id, title, symptom, cause, severity, scope, risk, cost, sources, active, measures)
+        )
         return check
 
     return register

@@ -60,6 +60,12 @@ class Host(ABC):
     patient = False
     #: whether the user asked for measurements, which take a CPU and up to a minute
     active = False
+    #: the rows that they are for; empty: all
+    asked: frozenset[str] = frozenset()
+
+    def measures(self, row: str) -> bool:
+        """Whether the user asked for what this row needs measured."""
+        return self.active and (not self.asked or row in self.asked)
 
     # -- primitives ---------------------------------------------------------------------
 

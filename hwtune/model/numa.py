@@ -40,12 +40,35 @@ class NumaNode(msgspec.Struct):
     nearest_memory: Fact[list[int]] = not_probed()
 
 
+class MemoryPair(msgspec.Struct):
+    """From a node's CPU to a node's memory, by one thread. ``load_ns``: one load behind the other in random
+    order, the median of many pieces, and their quartiles; ``at_home``: share of the pages that are where they
+    should be, None where the kernel cannot tell."""
+
+    cpu_node: int
+    memory_node: int
+    mebibytes: int
+    load_ns: float
+    load_low_ns: float
+    load_high_ns: float
+    read_gbps: float
+    at_home: float | None
+
+
+class MemoryMeasured(msgspec.Struct):
+    """What ``doctor --active`` found. ``left_out``: what was not measured and why, a sentence each."""
+
+    pairs: list[MemoryPair]
+    left_out: list[str]
+
+
 class Numa(msgspec.Struct):
     """Nodes by id. ``listed`` is ABSENT on a kernel without NUMA, which has no node folders."""
 
     nodes: list[NumaNode] = []
     listed: Fact[bool] = not_probed()
     online: Fact[list[int]] = not_probed()
+    measured: Fact[MemoryMeasured] = not_probed()  # only when asked for
 
     def of_cpu(self) -> dict[int, int]:
         """CPU -> node; a CPU that two nodes claim is given to the first."""

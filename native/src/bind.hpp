@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 
+void bind_active(nanobind::module_ &module);
 void bind_drive(nanobind::module_ &module);
 void bind_engine(nanobind::module_ &module);
 void bind_features(nanobind::module_ &module);

@@ -129,4 +129,5 @@ NB_MODULE(_native, module) {
     bind_gpu(module); // engines too
     bind_pipeline(module);
     bind_drive(module);
+    bind_active(module);
 }
