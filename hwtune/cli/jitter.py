@@ -46,6 +46,11 @@ _LEAST_S, _MOST_S = 0.1, 86_400.0
     help="What counts as a gap.  [default: eight steps of the loop]",
 )
 @click.option("--one-by-one", is_flag=True, help="Measure one CPU after the other, not side by side.")
+@click.option(
+    "--wakeup",
+    is_flag=True,
+    help="Then measure how late timers wake a thread, as cyclictest does, for the same time.",
+)
 @click.option("--format", "format_", type=click.Choice(("text", "json")), default="text", show_default=True)
 @output_option
 def command(
@@ -55,6 +60,7 @@ def command(
     duration: str,
     threshold_ns: int | None,
     one_by_one: bool,
+    wakeup: bool,
     format_: str,
     output: str | None,
 ) -> int:
@@ -76,8 +82,14 @@ def command(
     machine, _ = probe(LiveHost())
     planned = _plan(machine, targets, cpus, asked_s, threshold_ns, one_by_one)
     _announce(announcement(planned, *outlook(planned.cpus)))
+    from hwtune.jitter import wakeup as wakeups
+
+    if wakeup:
+        _announce(wakeups.announcement(planned.cpus, planned.duration_s))
     measured = measure(planned, _progress(planned))
     report = _report(measured, planned, machine, targets)
+    if wakeup and not report.interrupted:
+        report.wakeups, report.interrupted = wakeups.measure_wakeups(planned.cpus, planned.duration_s)
     if format_ == "json":
         from hwtune.report.published import encode
 
@@ -175,6 +187,7 @@ def _report(measured: Measured, planned: Plan, machine: Machine, targets: Profil
         trace=TraceInfo(recording.traced, recording.why, recording.notes),
         cpus=cpus,
         rows=rows_to_see(cpus, _judged(cpus, machine, targets), targets.jitter.gap_max_us),
+        wakeups=[],
         not_counted=list(recording.counted.missing),
     )
 

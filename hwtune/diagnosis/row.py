@@ -26,11 +26,11 @@ class Row:
 
     __slots__ = (
         "active",
-        "measures",
         "cause",
         "check",
         "cost",
         "id",
+        "measures",
         "module",
         "risk",
         "scope",

@@ -62,6 +62,28 @@ class CpuJitter(msgspec.Struct):
     counters: CpuCounters | None
 
 
+class CpuWakeup(msgspec.Struct):
+    """How late one CPU's timer woke a thread (``--wakeup``): from when it was due to when it ran, as
+    cyclictest tells it. ``fifo``: whether that thread ran under SCHED_FIFO; ``why``: why not, else "".
+    ``missed``: times that had passed while the thread was late for an earlier one. Percentiles are null where
+    there are too few.
+    """
+
+    cpu: int
+    fifo: bool
+    priority: int
+    why: str
+    interval_ns: int
+    wakeups: int
+    missed: int
+    min_ns: int | None
+    mean_ns: float | None
+    p50_ns: int | None
+    p99_ns: int | None
+    p999_ns: int | None
+    longest_ns: int | None
+
+
 class RowToSee(msgspec.Struct):
     """A row of the diagnosis table that the causes point at, and what it says of this machine now.
     ``stolen_ns``: the time of the gaps that point at it."""
@@ -110,5 +132,7 @@ class JitterReport(msgspec.Struct):
     trace: TraceInfo
     cpus: list[CpuJitter]
     rows: list[RowToSee]
+    #: only with --wakeup, by CPU
+    wakeups: list[CpuWakeup]
     #: counters that could not be read, each as one sentence
     not_counted: list[str]

@@ -32,6 +32,7 @@ def render(report: JitterReport, style: Style) -> str:
         lines += _cpu(cpu, report, style)
     if len(report.cpus) > len(shown):
         lines += [f"The other {len(report.cpus) - len(shown)} CPUs lost less (--format json has all).", ""]
+    lines += _wakeups(report, style)
     lines += _rows(report, style)
     for note in report.trace.notes:
         lines += paragraph(f"Note: {clean(note)}.", 0, style)
@@ -139,6 +140,22 @@ def _fired(cpu: CpuJitter, style: Style) -> list[str]:
     if not parts:
         return paragraph("Counters: nothing fired on it.", 2, style)
     return paragraph(f"Fired meanwhile, by the kernel's counters: {'; '.join(parts)}.", 2, style, 4)
+
+
+def _wakeups(report: JitterReport, style: Style) -> list[str]:
+    if not report.wakeups:
+        return []
+    first = report.wakeups[0]
+    lines = [style.paint("Wake-ups by timer: how late", "bold")]
+    cells = (("longest", 10), ("P99.9", 10), ("P99", 10), ("P50", 10), ("least", 10), ("missed", 9))
+    lines.append(f"{'CPU':>5}   {'number':<9}" + "".join(f"{name:>{width}}" for name, width in cells))
+    for cpu in report.wakeups:
+        times = (cpu.longest_ns, cpu.p999_ns, cpu.p99_ns, cpu.p50_ns, cpu.min_ns)
+        told = "".join(f"{'-' if ns is None else time(ns):>10}" for ns in times)
+        lines.append(f"{cpu.cpu:>5}   {cpu.wakeups:<9,}{told}{cpu.missed:>9,}")
+    how = f"SCHED_FIFO, priority {first.priority}" if first.fifo else f"normal priority ({clean(first.why)})"
+    text = f"Every {time(first.interval_ns)} by CLOCK_MONOTONIC, {how}; cyclictest measures the same."
+    return [*lines, *paragraph(text, 2, style), ""]
 
 
 def _rows(report: JitterReport, style: Style) -> list[str]:
