@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from bench import doctor, engine, playbooks, queues, validate
+from bench import doctor, engine, jitter, playbooks, queues, validate
 from bench.timing import ROUNDS, Result
 
 SOURCES = ("hwtune", "probes", "remediations")
@@ -16,6 +16,7 @@ PARTS = {
     "queues": queues.SUITES,
     "engine": (engine.suite,),
     "validate": validate.SUITES,
+    "jitter": jitter.SUITES,
     "playbooks": playbooks.SUITES,
 }
 
