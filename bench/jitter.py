@@ -59,8 +59,8 @@ print(gaps, least, (last - begun) / 1e9)
 
 
 class Look(NamedTuple):
-    """What one tool saw: ms from one gap beyond the threshold to the next, the smallest gap that it can tell in
-    ns, and the share of its time in which it watched (None: it does not tell)."""
+    """What one tool saw: ms from one gap beyond the threshold to the next, the smallest gap that it can tell
+    in ns, and the share of its time in which it watched (None: it does not tell)."""
 
     between: float
     smallest: float

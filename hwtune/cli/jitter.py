@@ -51,7 +51,9 @@ _LEAST_S, _MOST_S = 0.1, 86_400.0
     is_flag=True,
     help="Then measure how late timers wake a thread, as cyclictest does, for the same time.",
 )
-@click.option("--format", "format_", type=click.Choice(("text", "json")), default="text", show_default=True)
+@click.option(
+    "--format", "format_", type=click.Choice(("text", "json", "html")), default="text", show_default=True
+)
 @output_option
 def command(
     profile: str,
@@ -94,6 +96,10 @@ def command(
         from hwtune.report.published import encode
 
         emit(encode(report), output)
+    elif format_ == "html":
+        from hwtune.report.jitter_html import render as page
+
+        emit(page(report), output)
     else:
         from hwtune.report.jitter import render
         from hwtune.report.terminal import style_for

@@ -27,6 +27,8 @@ _LONGEST = 20  # gaps that are told one by one
 _ASKED = 50_000  # gaps of a CPU whose causes are asked for one by one
 # A percentile needs so many gaps that one at least is beyond it.
 _LEVELS = ((0.5, 2), (0.99, 100), (0.999, 1000))
+_CURVE = (0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.995, 0.999, 0.9999)
+SLICES = 120  # of the time, in pictures
 _REASON_CULPRITS = 2
 _WEIGHTY = 0.01  # of the stolen time
 
@@ -85,6 +87,8 @@ class _Cpu:
             causes=causes,
             longest=longest,
             counters=self.counters,
+            over_time_ns=over_time(self.starts, self.lengths, result.duration_ns),
+            curve=curve(self.lengths),
         )
         found.verdict, found.reasons = verdict(found, targets, self._doubts())
         return found
@@ -142,11 +146,30 @@ class _Cpu:
         return Gap(at, length, cause.kind, cause.name, cause.pid, cause.explained_ns, cause.rows)
 
 
+def over_time(starts: Lengths, lengths: Lengths, duration_ns: int) -> list[int]:
+    """Time inside gaps in SLICES equal parts of the run; a gap over several counts in each for its part."""
+    if not len(starts):
+        return [0] * SLICES
+    at = np.stack((starts, starts + lengths), axis=1).ravel()
+    stolen = np.cumsum(lengths)
+    so_far = np.stack((stolen - lengths, stolen), axis=1).ravel()
+    edges = np.linspace(0, duration_ns, SLICES + 1)
+    return [round(part) for part in np.diff(np.interp(edges, at, so_far)).tolist()]
+
+
+def curve(lengths: Lengths) -> list[tuple[float, int]]:
+    """The percentiles that have gaps enough, and the longest."""
+    if not len(lengths):
+        return []
+    found = [(share, percentile(lengths, share, round(1 / (1 - share)))) for share in _CURVE]
+    return [(share, ns) for share, ns in found if ns is not None] + [(1.0, int(lengths.max()))]
+
+
 def percentile(lengths: Lengths, share: float, least: int) -> int | None:
     """The smallest length that ``share`` of all do not exceed; None of fewer than ``least``."""
     if len(lengths) < least:
         return None
-    place = int(np.ceil(share * len(lengths))) - 1
+    place = max(int(np.ceil(share * len(lengths))) - 1, 0)
     return int(np.partition(lengths, place)[place])
 
 

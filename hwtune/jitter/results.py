@@ -60,6 +60,10 @@ class CpuJitter(msgspec.Struct):
     causes: list[Culprit]
     longest: list[Gap]
     counters: CpuCounters | None
+    #: time inside gaps, in so many equal slices of the observed time; of the gaps that were kept
+    over_time_ns: list[int]
+    #: (share, length): so long at most were that share of the kept gaps
+    curve: list[tuple[float, int]]
 
 
 class CpuWakeup(msgspec.Struct):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from hwtune.drive.verdicts import duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hwtune.drive.results import DriveReport
 
 _HEIGHT = 4
@@ -104,7 +106,12 @@ def over_time(report: DriveReport) -> Plot | None:
 
 def percentiles(report: DriveReport) -> Plot | None:
     """Latency against the share of reads that were no slower, in nines."""
-    curve = [(share, us) for share, us in report.curve if us > 0]
+    return curve_plot(report.curve)
+
+
+def curve_plot(told: Sequence[tuple[float, float]]) -> Plot | None:
+    """The same of any (share, us); None where there is no curve to draw."""
+    curve = [(share, us) for share, us in told if us > 0]
     if len(curve) < 2:
         return None
     scale = _Log([us for _, us in curve])

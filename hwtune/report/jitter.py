@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from hwtune.report.terminal import Style
 
 _CPUS_MAX = 8  # that are told of one by one: the worst
+_STRIPS_MAX = 16  # CPUs that have a picture; the page has them all
 _CAUSES_MAX = 8  # of a CPU; the JSON report has them all
 _ROWS_MAX = 6
 _FIRED_MAX = 6
@@ -27,6 +28,7 @@ def render(report: JitterReport, style: Style) -> str:
     """The whole report, ending with a newline."""
     lines = [*_headline(report, style), *_about(report, style), ""]
     lines += [style.paint(_head(), "bold"), *(_line(cpu, style) for cpu in report.cpus), ""]
+    lines += _strips(report, style)
     shown = sorted(report.cpus, key=lambda cpu: (cpu.verdict == FIT, -cpu.stolen_ns))[:_CPUS_MAX]
     for cpu in sorted(shown, key=lambda cpu: cpu.cpu):
         lines += _cpu(cpu, report, style)
@@ -38,6 +40,28 @@ def render(report: JitterReport, style: Style) -> str:
         lines += paragraph(f"Note: {clean(note)}.", 0, style)
     lines += _more(report, style)
     return "\n".join(lines) + "\n"
+
+
+def _strips(report: JitterReport, style: Style) -> list[str]:
+    """Time from left to right; the darker, the more was stolen."""
+    if not report.cpus:
+        return []
+    lines = []
+    for cpu in report.cpus[:_STRIPS_MAX]:
+        places = min(style.width - 11, len(cpu.over_time_ns) // 2)
+        pairs = [a + b for a, b in zip(cpu.over_time_ns[::2], cpu.over_time_ns[1::2], strict=True)][:places]
+        slice_ns = max(cpu.observed_ns * 2 / len(cpu.over_time_ns), 1)
+        lines.append(f"{cpu.cpu:>5}   |{''.join(_shade(ns / slice_ns) for ns in pairs)}|")
+    legend = "stolen of each slice of the time:  . 0.001 %  : 0.01 %  - 0.1 %  = 1 %  # 10 %"
+    return [*lines, f"   {legend}"[: style.width], ""]
+
+
+def _shade(share: float) -> str:
+    """By decades: each mark from its share up."""
+    for least, mark in ((0.1, "#"), (0.01, "="), (1e-3, "-"), (1e-4, ":"), (1e-5, ".")):
+        if share >= least:
+            return mark
+    return " "
 
 
 def _headline(report: JitterReport, style: Style) -> list[str]:
