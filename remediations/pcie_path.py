@@ -331,25 +331,54 @@ def shared_uplink(machine: Machine, profile: Profile) -> Verdict:
     shared = {address: leaves for address, leaves in below.items() if len(leaves) > 1}
     if not shared:
         return verdict.not_applicable("no two GPUs, drives or network cards are below one switch")
-    for address, leaves in shared.items():
-        _share(verdict, profile, by_address[address], leaves)
+    needs = {end.address: _pcie.expected(end.link) or _pcie.current(end.link) for end in ends}
+    # The inner switches first: no more comes out of one than its own uplink carries.
+    for address in sorted(below, key=lambda a: -len(_pcie.way_up(a, by_address))):
+        if address in shared:
+            _share(verdict, profile, by_address[address], shared[address], needs)
+        _cap(by_address[address], below[address], needs)
     return verdict
 
 
-def _share(verdict: Verdict, profile: Profile, up: PciDevice, leaves: list[Endpoint]) -> None:
-    subject = f"pci:{up.address}"
-    room = _pcie.expected(up.link) or _pcie.current(up.link)
+def _cap(up: PciDevice, leaves: list[Endpoint], needs: dict[str, float | None]) -> None:
+    """Lower what these ask of the links above to what this one lets through."""
+    room, demand = _room(up), _demand(leaves, needs)
+    if room is None or demand is None or demand <= room:
+        return
+    for end in leaves:
+        need = needs[end.address]
+        needs[end.address] = None if need is None else need * room / demand
+
+
+def _room(up: PciDevice) -> float | None:
+    return _pcie.expected(up.link) or _pcie.current(up.link)
+
+
+def _demand(leaves: list[Endpoint], needs: dict[str, float | None]) -> float | None:
+    """Gb/s that these can ask of one uplink together; None where that is not known of one."""
     sums = {"compute": 0.0, "network": 0.0, "storage": 0.0}
     for end in leaves:
-        need = _pcie.expected(end.link) or _pcie.current(end.link)
-        if room is None or need is None:
-            verdict.unknown(subject, "the links of the switch or of the devices below it are not known")
-            return
+        need = needs[end.address]
+        if need is None:
+            return None
         kind = "compute" if end.role in _pcie.RESTING else "storage" if end.role == "nvme" else "network"
         sums[kind] += need
-    assert room is not None
     # A network card beside a GPU talks to it directly: of the two, the greater one loads the uplink.
-    demand = max(sums["compute"], sums["network"]) + sums["storage"]
+    return max(sums["compute"], sums["network"]) + sums["storage"]
+
+
+def _share(
+    verdict: Verdict,
+    profile: Profile,
+    up: PciDevice,
+    leaves: list[Endpoint],
+    needs: dict[str, float | None],
+) -> None:
+    subject = f"pci:{up.address}"
+    room, demand = _room(up), _demand(leaves, needs)
+    if room is None or demand is None:
+        verdict.unknown(subject, "the links of the switch or of the devices below it are not known")
+        return
     limit = profile.pcie.uplink_ratio_max
     shown = evidence(
         up.link.expected_width.source if up.link.expected_width.known else up.link.current_width.source,

@@ -52,7 +52,7 @@ def _strips(report: JitterReport, style: Style) -> list[str]:
         pairs = [a + b for a, b in zip(cpu.over_time_ns[::2], cpu.over_time_ns[1::2], strict=True)][:places]
         slice_ns = max(cpu.observed_ns * 2 / len(cpu.over_time_ns), 1)
         lines.append(f"{cpu.cpu:>5}   |{''.join(_shade(ns / slice_ns) for ns in pairs)}|")
-    legend = "stolen of each slice of the time:  . 0.001 %  : 0.01 %  - 0.1 %  = 1 %  # 10 %"
+    legend = "stolen of each slice:  . 0.001 %  : 0.01 %  - 0.1 %  = 1 %  # 10 %"
     return [*lines, f"   {legend}"[: style.width], ""]
 
 

@@ -23,6 +23,7 @@ from tests.support.pci import (
     X4,
     X16,
     Files,
+    config,
     drive,
     function,
     switch,
@@ -435,3 +436,29 @@ def test_a_switch_without_its_links_is_unknown(tmp_path: Path) -> None:
     files = switch({"03": (NVME, X4), "04": (NVME, X4)})
     files = {k: v for k, v in files.items() if "_link_" not in k and not k.endswith("/config")}
     assert _row(tmp_path, SHARED, files).outcome == "unknown"
+
+
+def _switches_below_a_switch(inner: int) -> Files:
+    """``inner`` switches below one, two drives below each; all links are x4."""
+    files = switch({f"{0x10 + i:02x}": (BRIDGE, X4) for i in range(inner)}, uplink=X4)
+    for i in range(inner):
+        bus = 0x10 + i
+        path = f"pci0000:00/0000:00:01.0/0000:01:00.0/0000:02:{i:02x}.0/0000:{bus:02x}:00.0"
+        ids = (0x1000, 0xC030)
+        files |= function(path, BRIDGE, X4, ids, "pcieport", config=config("upstream", class_code=BRIDGE))
+        for slot in range(2):
+            port = f"{path}/0000:{0x20 + i:02x}:{slot:02x}.0"
+            down = config("downstream", class_code=BRIDGE)
+            files |= function(port, BRIDGE, X4, ids, "pcieport", config=down)
+            files |= function(f"{port}/0000:{0x40 + 2 * i + slot:02x}:00.0", NVME, X4)
+    return files
+
+
+def test_no_more_comes_out_of_an_inner_switch_than_its_uplink_carries(tmp_path: Path) -> None:
+    """Two times four drives' lanes below, but each switch lets four lanes through: twice the outer uplink."""
+    result = _row(tmp_path, SHARED, _switches_below_a_switch(2))
+    assert result.outcome == "ok"
+    assert any("2.0 times" in item.value for item in result.evidence)
+    (finding,) = _row(tmp_path, SHARED, _switches_below_a_switch(4)).findings
+    assert finding.subject == "pci:0000:01:00.0"
+    assert "4.0 times" in finding.message
