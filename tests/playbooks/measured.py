@@ -92,6 +92,7 @@ def report(p99, limit, path, before, limit_pct):
         "reading": [{"rule": "tail", "says": "P50 is low and P99 is high.", "look": ["memory.dirty-limits"]}],
         "histograms": {},
         "windows": {"length_s": 1.0, "histograms": []},
+        "gpu": None,
     }
 
 
