@@ -178,7 +178,10 @@ def _wakeups(report: JitterReport, style: Style) -> list[str]:
         told = "".join(f"{'-' if ns is None else time(ns):>10}" for ns in times)
         lines.append(f"{cpu.cpu:>5}   {cpu.wakeups:<9,}{told}{cpu.missed:>9,}")
     how = f"SCHED_FIFO, priority {first.priority}" if first.fifo else f"normal priority ({clean(first.why)})"
-    text = f"Every {time(first.interval_ns)} by CLOCK_MONOTONIC, {how}; cyclictest measures the same."
+    text = (
+        f"Every {time(first.interval_ns)} by CLOCK_MONOTONIC, {how}; cyclictest --default-system measures "
+        "the same (by itself it keeps CPUs from idling while it runs)."
+    )
     return [*lines, *paragraph(text, 2, style), ""]
 
 
