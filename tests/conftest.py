@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -26,3 +27,13 @@ def realdata() -> Path:
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", derandomize=False, deadline=None)
 hypothesis.settings.load_profile("explore" if os.environ.get("HWTUNE_EXPLORE") else "same")
+
+# A shell starts what runs in the background with these ignored (and nohup the hangup), which every child
+# would inherit: tests that interrupt one would wait for ever.
+for _signal, _usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGQUIT, signal.SIG_DFL),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(_signal) == signal.SIG_IGN:
+        signal.signal(_signal, _usual)
