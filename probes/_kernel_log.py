@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import msgspec
 
-from hwtune.fact import Fact, known
+from hwtune.fact import NOT_CAPTURED, UNREADABLE, Fact, gap, known
 from hwtune.model.kernel import LogLine
 
 if TYPE_CHECKING:
@@ -55,3 +55,10 @@ def _parse(line: str, source: str) -> LogLine:
         return LogLine(text=match[2], source=source, seconds=float(match[1]))
     match = re.match(_JOURNAL, line)
     return LogLine(text=match[1] if match is not None else line.strip(), source=source)
+
+
+def beginning_lost(host: Host, source: str) -> Fact[Any]:
+    """What the log's beginning would tell, where it is gone: a live kernel has overwritten it, and a capture
+    made earlier, or a longer one, may have it."""
+    reason = UNREADABLE if host.kind == "live" else NOT_CAPTURED
+    return gap(reason, source, "the log no longer reaches back to the boot")

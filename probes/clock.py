@@ -92,7 +92,7 @@ def _read_log(host: Host, clock: Clock) -> None:
     elif not _from_boot(lines):
         # Both are told of once a boot: a log that lost its beginning, or a part that somebody pasted,
         # may have had the line.
-        missing = gap(NOT_CAPTURED, f"{readable.source}, back to the boot,")
+        missing = _kernel_log.beginning_lost(host, readable.source)
     clock.stalls = known(stalls, stalls[0].source) if stalls else (missing or known([], readable.source))
     if unstable is None:
         clock.tsc_unstable = missing or gap(ABSENT, readable.source)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwtune.fact import ABSENT, INVALID, NOT_CAPTURED, UNREADABLE, Fact, gap, known
+from hwtune.fact import ABSENT, INVALID, UNREADABLE, Fact, gap, known
 from hwtune.model.kernel import Kernel, KernelArgument
 from hwtune.probes import _boot, _kconfig, _kernel_log, _sysctl
 from hwtune.text import cmdline
@@ -107,7 +107,7 @@ def _log(host: Host, found: Kernel) -> bool:
     elif not found.log_known.known:
         found.unknown_parameters = Fact(None, source, found.log_known.gap, found.log_known.detail)
     elif not whole:
-        found.unknown_parameters = gap(NOT_CAPTURED, source, "the log no longer reaches back to the boot")
+        found.unknown_parameters = _kernel_log.beginning_lost(host, source)
     elif _says_unknown(found.release):
         found.unknown_parameters = known([], source)
     else:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import zlib
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from hwtune.fact import ABSENT, DENIED, INVALID, NOT_CAPTURED
-from hwtune.probes import kernel
+from hwtune.fact import ABSENT, DENIED, INVALID, NOT_CAPTURED, UNREADABLE
+from hwtune.probes import _kernel_log, kernel
 from tests.support import Directory, Gap, Link, host
 
 if TYPE_CHECKING:
@@ -328,6 +329,15 @@ def test_silence_of_the_log(
 ) -> None:
     found = read(tmp_path, {"/proc/sys/kernel/osrelease": release}, libraries=log(*lines))
     assert (found.unknown_parameters.value, found.unknown_parameters.gap) == (value, gap)
+
+
+@pytest.mark.parametrize(("kind", "gap"), [("live", UNREADABLE), ("snapshot", NOT_CAPTURED)])
+def test_a_lost_beginning_is_no_snapshot_on_a_live_host(kind: str, gap: str) -> None:
+    """On a live box a capture would not hold more: nobody is sent to make one."""
+    box: Any = SimpleNamespace(kind=kind)
+    fact = _kernel_log.beginning_lost(box, "kmsg()")
+    assert fact.gap == gap
+    assert ("snapshot" in fact.why()) == (kind == "snapshot")
 
 
 @pytest.mark.parametrize(
