@@ -18,14 +18,6 @@ from tests.playbooks.controller import BUILT, Controller
 from tests.playbooks.lab import SICK, Lab, lacking
 
 HOSTS = 5
-INSTALL = """\
----
-- hosts: all
-  gather_facts: false
-  tasks:
-    - ansible.builtin.include_role:
-        name: hwtune.hwtune.hwtune
-"""
 PING = """\
 ---
 - hosts: all
@@ -47,7 +39,7 @@ def doctor() -> list[Result]:
         controller = Controller(environment, collections, Path(folder) / "controller", lab)
         first = lab.host("seed", kernel=SICK)
         source = {"hwtune_wheel": str(made.wheel()), "hwtune_wheelhouse": str(made.wheelhouse())}
-        run = controller.play(INSTALL, [first], variables=source)
+        run = controller.play(made.ROLE, [first], variables=source)
         if run.status != 0:
             raise RuntimeError(run.why)
         first.stop()

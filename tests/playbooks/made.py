@@ -16,6 +16,16 @@ from tests.playbooks.lab import PYTHON
 if TYPE_CHECKING:
     from pathlib import Path
 
+# A play with nothing but the role; what it does is in the variables.
+ROLE = """\
+---
+- hosts: all
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role:
+        name: hwtune.hwtune.hwtune
+"""
+
 
 def artifact(environment: Path, folder: Path) -> Path:
     """The collection, built by ansible-galaxy."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.playbooks.lab import ROWS, SICK, SOUND
+from tests.playbooks.made import ROLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,14 +28,6 @@ TUNED = {
     "/proc/sys/vm/dirty_ratio": "10",
     "/proc/sys/vm/dirty_background_ratio": "5",
 }
-ROLE = """\
----
-- hosts: all
-  gather_facts: false
-  tasks:
-    - ansible.builtin.include_role:
-        name: hwtune.hwtune.hwtune
-"""
 
 
 @pytest.fixture(scope="module")
