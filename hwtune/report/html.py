@@ -72,6 +72,22 @@ def render(
     return page.encode()
 
 
+def page(template: str, hostname: str | None, kernel: str | None, at: str | None, **values: Any) -> bytes:
+    """A page in UTF-8. All have the head of one report: tool, machine, and when (``at``, ISO 8601, UTC)."""
+    text = (
+        environment()
+        .get_template(template)
+        .render(
+            version=__version__,
+            hostname=hostname or "unnamed machine",
+            kernel=kernel,
+            time=(at or "").removesuffix("+00:00"),
+            **values,
+        )
+    )
+    return text.encode()
+
+
 def environment() -> jinja2.Environment:
     """That of all pages: every value is escaped, and a name that is not there is an error."""
     import jinja2

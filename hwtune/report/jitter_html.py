@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from hwtune import __version__
 from hwtune.jitter.analysis import time
 from hwtune.jitter.results import FIT
 from hwtune.report import drive_plots as plots
-from hwtune.report.html import environment
+from hwtune.report.html import page
 from hwtune.tracing import title
 
 if TYPE_CHECKING:
@@ -34,26 +33,20 @@ def strip(cpu: CpuJitter) -> list[float]:
 def render(report: JitterReport) -> bytes:
     """The page, in UTF-8."""
     fit = sum(cpu.verdict == FIT for cpu in report.cpus)
-    page = (
-        environment()
-        .get_template("jitter.html.j2")
-        .render(
-            version=__version__,
-            hostname=report.hostname or "unnamed machine",
-            kernel=report.kernel,
-            time=(report.captured_at or "").removesuffix("+00:00"),
-            report=report,
-            verdict=f"{fit} of {len(report.cpus)} CPUs fit for a hot thread",
-            duration=time,
-            cell=lambda ns: "-" if ns is None else time(ns),
-            title=title,
-            strips=[(cpu, strip(cpu)) for cpu in report.cpus],
-            curves=[
-                (cpu, plots.curve_plot([(share, ns / 1000) for share, ns in cpu.curve]))
-                for cpu in report.cpus
-            ],
-            width=plots.WIDTH,
-            height=plots.HEIGHT,
-        )
+    return page(
+        "jitter.html.j2",
+        report.hostname,
+        report.kernel,
+        report.captured_at,
+        report=report,
+        verdict=f"{fit} of {len(report.cpus)} CPUs fit for a hot thread",
+        duration=time,
+        cell=lambda ns: "-" if ns is None else time(ns),
+        title=title,
+        strips=[(cpu, strip(cpu)) for cpu in report.cpus],
+        curves=[
+            (cpu, plots.curve_plot([(share, ns / 1000) for share, ns in cpu.curve])) for cpu in report.cpus
+        ],
+        width=plots.WIDTH,
+        height=plots.HEIGHT,
     )
-    return page.encode()

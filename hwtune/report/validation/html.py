@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hwtune import __version__
 from hwtune.report.digest import moment
-from hwtune.report.html import environment
+from hwtune.report.html import page
 from hwtune.report.terminal import Style
 from hwtune.report.validation import text
 from hwtune.validate.reading import us
@@ -23,33 +22,28 @@ _WIDE = Style(10_000, False)  # the page wraps by itself
 def render(results: Results, about: About) -> bytes:
     """The page, in UTF-8."""
     stages = {**results.stages, END_TO_END: results.end_to_end}
-    page = (
-        environment()
-        .get_template("validate.html.j2")
-        .render(
-            version=__version__,
-            hostname=about.hostname or "unnamed machine",
-            kernel=about.kernel,
-            time=(moment(about.started) or "").removesuffix("+00:00"),
-            verdict=text.verdict(results),
-            bad=results.sla.met is not True or results.worse or bool(results.run.failure),
-            run=results.run,
-            told=_told(text.run_lines(results, _WIDE)),
-            placement=results.placement,
-            levels=[NAMES[name] for name, _ in LEVELS],
-            stages=[
-                (name, stage, [text.cell(getattr(stage, f"{level}_us")) for level, _ in LEVELS])
-                for name, stage in stages.items()
-            ],
-            cell=text.cell,
-            us=us,
-            entries=text.entries(results),
-            attribution=results.attribution,
-            outliers=results.outliers,
-            readings=results.readings,
-        )
+    return page(
+        "validate.html.j2",
+        about.hostname,
+        about.kernel,
+        moment(about.started),
+        verdict=text.verdict(results),
+        bad=results.sla.met is not True or results.worse or bool(results.run.failure),
+        run=results.run,
+        told=_told(text.run_lines(results, _WIDE)),
+        placement=results.placement,
+        levels=[NAMES[name] for name, _ in LEVELS],
+        stages=[
+            (name, stage, [text.cell(getattr(stage, f"{level}_us")) for level, _ in LEVELS])
+            for name, stage in stages.items()
+        ],
+        cell=text.cell,
+        us=us,
+        entries=text.entries(results),
+        attribution=results.attribution,
+        outliers=results.outliers,
+        readings=results.readings,
     )
-    return page.encode()
 
 
 def _told(lines: list[str]) -> list[str]:
